@@ -1,0 +1,160 @@
+"""The options that tasks share: one table, one value, one place where text is checked."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from k3env.errors import UsageError, nearest
+
+OUTPUTS = ("text", "json", "jsonl")
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option as Invoke takes it: text, a flag, or a list of texts."""
+
+    name: str
+    help: str
+    default: Any = None
+
+
+TARGETING = (
+    Option("hosts", "who: hostlist, group, glob, ~regex, @file; :& and :! combine"),
+    Option("limit", "narrow --hosts and the play's hosts by another pattern"),
+    Option("inventory", "inventory file; repeatable; default $K3ENV_INVENTORY", []),
+    Option("list_hosts", "print the hosts that would be targeted, contact none", False),
+)
+PLAYING = (
+    Option("playbook", "a path, playbooks/NAME.yml, or a shipped NAME"),
+    Option("extra_vars", "k=v or @file; repeatable; beats every other source", []),
+    Option("tags", "only tasks with one of these tags, comma-separated"),
+    Option("skip_tags", "no task with one of these tags"),
+    Option("start_at_task", "leave out the tasks before the one of this name"),
+    Option("check", "report what would change, change nothing", False),
+    Option("diff", "print each change's before and after", False),
+    Option("detailed_exitcode", "exit 5 when there are changes to make, or were", False),
+)
+REACHING = (
+    Option("forks", "hosts at a time (default 16)"),
+    Option("timeout", "seconds to reach a host, retries included (default 30)"),
+    Option("reconnect_timeout", "seconds to find a lost host again (default 300; sandbox 20)"),
+    Option("connection", "ssh or local; default: the inventory's, else ssh"),
+    Option("user", "log in as this user"),
+    Option("private_key", "log in with this key, and no other"),
+)
+SHOWING = (
+    Option("output", "text, json or jsonl", "text"),
+    Option("v", "more: every task of every host", False),
+)
+ALL = (*TARGETING, *PLAYING, *REACHING, *SHOWING)
+
+
+@dataclass(frozen=True)
+class Options:
+    """Checked options."""
+
+    hosts: str | None = None
+    limit: str | None = None
+    inventory: tuple[str, ...] = ()
+    list_hosts: bool = False
+    playbook: str | None = None
+    extra_vars: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    skip_tags: tuple[str, ...] = ()
+    start_at_task: str | None = None
+    check: bool = False
+    diff: bool = False
+    detailed_exitcode: bool = False
+    forks: int = 16
+    timeout: float = 30.0
+    reconnect_timeout: float | None = None
+    connection: str | None = None
+    user: str | None = None
+    private_key: str | None = None
+    output: str = "text"
+    v: bool = False
+
+
+def parse(raw: dict[str, Any]) -> Options:
+    """Check the texts that Invoke hands over.
+
+    Raises UsageError naming the option, what was expected, and the nearest right value.
+    """
+    values: dict[str, Any] = {}
+    for name, value in raw.items():
+        if value in (None, [], ()):
+            continue
+        if value == "":
+            raise UsageError(
+                f"--{_dashed(name)} is empty", expected="a value", found="''", remedy="give it, or leave it out"
+            )
+        values[name] = _READERS.get(name, _text)(name, value)
+    return Options(**values)
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _text(name: str, value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _words(name: str, value: str) -> tuple[str, ...]:
+    words = tuple(word.strip() for word in value.split(","))
+    if not all(words):
+        raise UsageError(
+            f"--{_dashed(name)} has an empty name", expected="NAME[,NAME…]", found=value, remedy="remove a comma"
+        )
+    return words
+
+
+def _number(name: str, value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if not 0 < number < 1e7:
+        raise UsageError(
+            f"--{_dashed(name)} is no number of seconds",
+            expected="a number above 0",
+            found=value,
+            remedy=f"for example --{_dashed(name)} 30",
+        )
+    return number
+
+
+def _forks(name: str, value: str) -> int:
+    if not re.fullmatch(r"[1-9][0-9]{0,3}", value):
+        raise UsageError(
+            "--forks is no number of hosts", expected="1 to 9999", found=value, remedy="for example --forks 16"
+        )
+    return int(value)
+
+
+def _one_of(*known: str) -> Any:
+    def read(name: str, value: str) -> str:
+        if value in known:
+            return value
+        close = nearest(value, list(known))
+        raise UsageError(
+            f"--{_dashed(name)} {value} is unknown",
+            expected=", ".join(known),
+            found=value,
+            remedy=f"did you mean {close}?" if close else f"use one of {', '.join(known)}",
+        )
+
+    return read
+
+
+_READERS: dict[str, Any] = {
+    "tags": _words,
+    "skip_tags": _words,
+    "timeout": _number,
+    "reconnect_timeout": _number,
+    "forks": _forks,
+    "output": _one_of(*OUTPUTS),
+    "connection": _one_of("ssh", "local"),
+}

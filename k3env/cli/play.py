@@ -1,0 +1,161 @@
+"""Run a playbook: from options to an exit code."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+
+from k3env.cli.options import Options
+from k3env.cli.secrets import resolve
+from k3env.cli.view import View
+from k3env.cli.who import Who, listed, trays, who
+from k3env.connections.ssh import Road
+from k3env.errors import UsageError
+from k3env.inventory import Host
+from k3env.playbook import Compiled, Play, compile_playbook, load
+from k3env.playbook import compile as compiling
+from k3env.protocol.event import Event
+from k3env.protocol.outcome import Fold, Outcome
+from k3env.protocol.plan import STOP, Task
+from k3env.reports import document
+from k3env.runner.host import Limits
+from k3env.runner.policy import Policy
+from k3env.runner.record import Header, Record, Stage, new_run
+from k3env.runner.run import Run, Watcher
+from k3env.runner.targets import Targets
+
+DEFAULT_PLAYBOOK = "trtllm"
+SANDBOX_RECONNECT_S, RECONNECT_S = 20.0, 300.0
+
+
+def play(options: Options) -> int:
+    """Run the playbook on the hosts; return the exit code.
+
+    Everything is read and checked before a host is contacted. Raises K3Error.
+    """
+    from k3env.inventory.variables import extra
+
+    playbook = load(options.playbook or DEFAULT_PLAYBOOK)
+    chosen = who(options)
+    for warning in chosen.inventory.warnings:
+        print(f"warning: {warning.subject}: {warning.message}; {warning.remedy}", file=sys.stderr)
+    if options.list_hosts:
+        print(listed([host.name for host in chosen.hosts]))
+        return 0
+    with trays(chosen) as reached:
+        hosts = [reached.narrowed(item.hosts, f"{item.hosts_position}: hosts") for item in playbook.plays]
+        asked = compiling.Options(
+            tags=options.tags,
+            skip_tags=options.skip_tags,
+            start_at_task=options.start_at_task,
+            check=options.check,
+            extra=extra(options.extra_vars),
+        )
+        plans = compile_playbook(playbook, hosts, asked)
+        _refuse_nothing(plans, options)
+        return _run(options, reached, playbook.plays, hosts, plans)
+
+
+def _refuse_nothing(plans: Sequence[Mapping[str, Compiled]], options: Options) -> None:
+    """Doing nothing is never ok."""
+    if any(task.skip is None for play in plans for made in play.values() for task in made.plan.tasks):
+        return
+    raise UsageError(
+        "no task is left to run",
+        expected="at least one task",
+        found=" ".join(f"--{name} {','.join(words)}" for name, words in _narrowing(options) if words) or "none",
+        remedy="see the tags and conditions in the playbook",
+    )
+
+
+def _narrowing(options: Options) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    start = (options.start_at_task,) if options.start_at_task else ()
+    return (("tags", options.tags), ("skip-tags", options.skip_tags), ("start-at-task", start))
+
+
+def _run(
+    options: Options,
+    reached: Who,
+    plays: Sequence[Play],
+    hosts: Sequence[Sequence[Host]],
+    plans: Sequence[Mapping[str, Compiled]],
+) -> int:
+    run, begun = new_run(), time.time()
+    secrets = resolve(made.plan for play in plans for made in play.values())
+    header = Header(
+        run=run,
+        started=document.timestamp(begun),
+        command=tuple(sys.argv),
+        options={name: list(value) if isinstance(value, tuple) else value for name, value in vars(options).items()},
+        check=options.check,
+        stages=tuple(
+            Stage(play.name, {name: made.plan for name, made in plan.items()})
+            for play, plan in zip(plays, plans, strict=True)
+        ),
+    )
+    fold = Fold(run, header.started, all_tasks(reached.hosts, header), check=options.check)
+    record = Record.begin(header)
+    view = View(fold, output=options.output, diff=options.diff, verbose=options.v)
+    targets = Targets(run, f"{getpass.getuser()}@{socket.gethostname()}", Road(), secrets)
+    running = Run(record, fold, limits(options, reached), options.forks, watcher(view, options, run))
+    for number, (item, play_hosts, made) in enumerate(zip(plays, hosts, plans, strict=True), 1):
+        for batch in item.batches(play_hosts):
+            alive = [host for host in batch if fold.host(host.name).status not in ("failed", "unreachable")]
+            if running.over or not alive:
+                continue
+            view.play(item.name, {host.name: made[host.name].plan.tasks for host in alive})
+            running.stage(
+                [
+                    targets.make(
+                        host,
+                        made[host.name].plan,
+                        number,
+                        len(alive),
+                        made[host.name].settings.variables.k3env_state_dir,
+                    )
+                    for host in alive
+                ],
+                Policy(item.any_errors_fatal, item.max_fail_percentage),
+                may_stop=all(made[host.name].plan.when_unfollowed == STOP for host in alive),
+            )
+            view.end_play()
+    return finish(fold, view, options, header, time.time() - begun)
+
+
+def finish(fold: Fold, view: View, options: Options, header: Header, duration_s: float) -> int:
+    """Print how it ended; return the exit code."""
+    outcome: Outcome = fold.outcome(duration_s)
+    view.recap()
+    code = outcome.exit_code(detailed=options.detailed_exitcode)
+    if options.output in ("json", "jsonl"):
+        print(document.dumps(document.document(outcome, header.command, exit_code=code)), flush=True)
+    return code
+
+
+def limits(options: Options, reached: Who) -> Limits:
+    """Return how long the road may take."""
+    default = SANDBOX_RECONNECT_S if reached.simulated else RECONNECT_S
+    return Limits(options.timeout, options.reconnect_timeout or default)
+
+
+def watcher(view: View, options: Options, run: str) -> Watcher:
+    """Return who is told: the view, and stdout where it takes JSON lines."""
+
+    def event(host: str, happened: Event) -> None:
+        view.event(host, happened)
+        if options.output == "jsonl":
+            print(document.event_line(run, host, happened), flush=True)
+
+    return Watcher(event, view.tick, view.notice)
+
+
+def all_tasks(hosts: Sequence[Host], header: Header) -> dict[str, list[Task]]:
+    """Return the tasks of all plays by host; a host that no play is for has none."""
+    tasks: dict[str, list[Task]] = {host.name: [] for host in hosts}
+    for stage in header.stages:
+        for name, plan in stage.plans.items():
+            tasks.setdefault(name, []).extend(plan.tasks)
+    return tasks

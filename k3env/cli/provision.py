@@ -1,0 +1,42 @@
+"""invoke provision, and its parts by tag."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from k3env.cli.command import command
+from k3env.cli.options import PLAYING, REACHING, SHOWING, TARGETING, parse
+
+PARTS = {
+    "verify": "Check the driver and the finished environment, change nothing",
+    "build": "Check out TensorRT LLM and build it in place",
+    "deps": "Install fla-core, einops and the pinned FlashInfer",
+    "caches": "Make the node-local caches and the ranks' environment",
+}
+"""Tags of the trtllm playbook that are tasks of their own."""
+
+
+@command(*TARGETING, *PLAYING, *REACHING, *SHOWING)
+def provision(**raw: Any) -> int:
+    """Bring hosts into the state that a playbook describes (default: trtllm)."""
+    from k3env.cli.play import play
+
+    return play(parse(raw))
+
+
+def _part(tag: str, summary: str) -> Any:
+    taken = tuple(option for option in PLAYING if option.name not in ("playbook", "tags"))
+
+    def run(**raw: Any) -> int:
+        from k3env.cli.play import play
+
+        return play(parse({**raw, "playbook": "trtllm", "tags": tag}))
+
+    run.__name__ = tag
+    run.__doc__ = f"{summary}: provision --playbook trtllm --tags {tag}."
+    return command(*TARGETING, *taken, *REACHING, *SHOWING)(run)
+
+
+TASKS = (provision, *(_part(tag, summary) for tag, summary in PARTS.items()))
+
+__all__ = ["TASKS"]

@@ -1,0 +1,201 @@
+"""What a person sees while a run goes on: tasks as they settle, and below them what each host does now.
+
+The lines are those of the report; a terminal gets colours and a live table, anything else plain lines.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+from k3env.protocol.event import Event
+from k3env.protocol.line import FAILED, NOTRUN, RESULT, ROAD, UNREACHABLE
+from k3env.protocol.outcome import Fold
+from k3env.protocol.plan import Task
+from k3env.reports import text
+from k3env.reports.styled import STYLES, Styled
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+
+ROWS = 12
+"""Hosts in the live table; the others are counted."""
+STILL_S = 30.0
+"""How often plain output says that a long task still goes on."""
+
+
+class View:
+    """Tells one run, play by play."""
+
+    def __init__(self, fold: Fold, *, output: str = "text", diff: bool = False, verbose: bool = False) -> None:
+        """With another output than text, people read stderr and programs stdout."""
+        self._fold, self._diff, self._verbose = fold, diff, verbose
+        self._stream: TextIO = sys.stdout if output == "text" else sys.stderr
+        self._hosts: dict[str, set[str]] = {}
+        self._names: dict[str, str] = {}
+        self._pending: list[str] = []
+        self._told: dict[str, set[str]] = {}
+        self._ended: set[str] = set()
+        self._since: dict[str, float] = {}
+        self._still = time.monotonic()
+        self._heading = ""
+        self._console: Console | None = None
+        self._live: Live | None = None
+        if self._stream.isatty():
+            self._console, self._live = _terminal(self._stream, self)
+
+    def play(self, name: str, plans: Mapping[str, Sequence[Task]]) -> None:
+        """Begin a play: hosts with their tasks."""
+        self._say(text.heading("PLAY", name))
+        self._ended, self._told = set(), {}
+        self._hosts, self._names = {}, {}
+        for host, tasks in plans.items():
+            for task in tasks:
+                self._hosts.setdefault(task.id, set()).add(host)
+                self._names[task.id] = task.name
+        self._pending = list(self._names)
+        if self._live is not None:
+            self._live.start()
+
+    def event(self, host: str, event: Event) -> None:
+        """Tell what an event changed, after the fold has taken it in."""
+        if event.kind == ROAD:
+            self.notice(f"{host}: {event.data.get('message', '')}")
+        elif event.kind in (UNREACHABLE, FAILED, NOTRUN, "end"):
+            self._ended.add(host)
+            self._since.pop(host, None)
+            self._lost(host)
+        elif event.kind == RESULT and event.task is not None:
+            if self._verbose or event.data.get("status") == "failed":
+                self._tell(event.task, [host])
+        elif event.kind == "task":
+            self._since[host] = time.monotonic()
+        self._settle()
+
+    def tick(self) -> None:
+        """Keep the picture fresh."""
+        if self._live is not None:
+            self._live.refresh()
+        elif time.monotonic() - self._still > STILL_S:
+            self._still = time.monotonic()
+            for host, seconds, what in self._busy():
+                self._print(f"… {host}: {what} ({_clock(seconds)})")
+
+    def notice(self, message: str) -> None:
+        """Say something that belongs to no task."""
+        self._print(f"--- {message}")
+
+    def end_play(self) -> None:
+        """Tell what is left to tell, and take the table away."""
+        for task in list(self._pending):
+            self._tell(task, sorted(self._hosts[task]))
+        self._pending = []
+        if self._live is not None:
+            self._live.stop()
+
+    def recap(self) -> None:
+        """Tell how it ended, each host once."""
+        width = self._console.width if self._console is not None else None
+        self._say(text.recap(self._fold.outcome(), width=width))
+
+    def table(self) -> RenderableType:
+        """Return what each busy host does now."""
+        from rich.table import Table
+
+        table = Table.grid(padding=(0, 2))
+        table.add_column(no_wrap=True)
+        table.add_column(no_wrap=True, justify="right")
+        table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+        busy = self._busy()
+        for host, seconds, what in busy[:ROWS]:
+            table.add_row(host, _clock(seconds), what)
+        if len(busy) > ROWS:
+            table.add_row(f"and {len(busy) - ROWS} more", "", "")
+        return table
+
+    def _busy(self) -> list[tuple[str, float, str]]:
+        now, live = time.monotonic(), self._fold.live
+        rows = []
+        for host, since in sorted(self._since.items()):
+            doing = live[host]
+            if doing.task is None:
+                continue
+            share = f" {doing.fraction:.0%}" if doing.fraction is not None else ""
+            said = f"{share} {doing.text}" if doing.text else share
+            phase = "waiting for " if doing.phase == "waiting" else ""
+            rows.append(
+                (host, now - since, f"{self._names.get(doing.task, doing.task)}: {phase}{said.strip()}".rstrip(": "))
+            )
+        return rows
+
+    def _settle(self) -> None:
+        """Tell the first tasks that have come to an end on every host."""
+        while self._pending:
+            task = self._pending[0]
+            open_hosts = [
+                host
+                for host in self._hosts[task]
+                if host not in self._ended and self._fold.task(host, task).status == NOTRUN
+            ]
+            if open_hosts:
+                return
+            self._tell(task, sorted(self._hosts[task]))
+            self._pending.pop(0)
+
+    def _lost(self, host: str) -> None:
+        """Tell at once of a host that is gone, with the task that this hit."""
+        for task in self._pending:
+            found = self._fold.task(host, task)
+            if host in self._hosts[task] and found.findings and found.status in (NOTRUN, "failed"):
+                self._tell(task, [host])
+                return
+
+    def _tell(self, task: str, hosts: list[str]) -> None:
+        told = self._told.setdefault(task, set())
+        fresh = [host for host in hosts if host not in told]
+        told.update(fresh)
+        shown = text.results(
+            {host: self._fold.task(host, task) for host in fresh},
+            diff=self._diff,
+            verbose=self._verbose,
+            width=self._console.width if self._console is not None else text.WIDTH,
+        )
+        if not shown:
+            return
+        if self._heading != task:
+            self._say(text.heading("TASK", self._names[task]))
+            self._heading = task
+        self._say(shown)
+
+    def _say(self, styled: Styled) -> None:
+        if self._console is None:
+            self._print(str(styled))
+        else:
+            from rich.text import Text
+
+            spans = [(words, STYLES.get(style, "")) for words, style in styled.spans]
+            self._console.print(Text.assemble(*spans), end="", soft_wrap=True)
+
+    def _print(self, line: str) -> None:
+        if self._console is None:
+            print(line, file=self._stream, flush=True)
+        else:
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _terminal(stream: TextIO, view: View) -> tuple[Any, Any]:
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(file=stream)
+    live = Live(get_renderable=view.table, console=console, transient=True, auto_refresh=False)
+    return console, live
+
+
+def _clock(seconds: float) -> str:
+    minutes, second = divmod(int(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"

@@ -1,0 +1,276 @@
+"""Templates: Jinja2 in values, over variables that are read when they are needed.
+
+A value that is exactly one `{{ expression }}` keeps the expression's type; anything else becomes text. A variable
+may refer to others. Only text that a person wrote is rendered, never text from a node.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import types
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Optional
+
+from k3env.documents.nodes import Node, Text, described, problem
+from k3env.errors import DocumentError, nearest
+from k3env.protocol.secret import Secret
+
+if TYPE_CHECKING:
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+MISSING = object()
+"""What Scope.raw returns for a name that no source defines."""
+
+_MARKS = ("{{", "{%", "{#")
+_NAME_ALONE = re.compile(r"\{\{ *([A-Za-z_][A-Za-z0-9_]*) *\}\}")
+_WORDS = ("none", "true", "false", "not", "and", "or", "in", "is", "if", "else", "self", "loop")
+_SCOPE = "(scope)"  # no name of Jinja's grammar, so no template can read it
+
+
+class UndefinedVariable(DocumentError):
+    """A template names a variable that no source defines; `default` and `is defined` allow for it."""
+
+
+class UnfitValue(Exception):
+    """A template gives something that no document can hold."""
+
+
+def is_template(node: Node) -> bool:
+    """Return whether a value, or a value within it, is to be rendered."""
+    if isinstance(node.content, dict):
+        return any(is_template(item) for item in node.content.values())
+    if isinstance(node.content, list):
+        return any(is_template(item) for item in node.content)
+    return isinstance(node.content, str) and any(mark in node.content for mark in _MARKS)
+
+
+class Scope:
+    """The variables that templates see. Values are rendered once, when they are first asked for."""
+
+    def __init__(self, variables: Mapping[str, Node], remedies: Optional[Mapping[str, str]] = None) -> None:
+        """`remedies` says what to do about a missing name."""
+        self.used: dict[str, object] = {}
+        """Each name that was asked for, with its node or MISSING."""
+        self._variables = variables
+        self._remedies = remedies or {}
+        self._values: dict[str, Any] = {}
+        self._path: list[str] = []
+
+    def raw(self, name: str) -> object:
+        """Return a variable's node as it was written, or MISSING."""
+        return self._variables.get(name, MISSING)
+
+    def get(self, name: str) -> Any:
+        """Return a variable's value, or MISSING.
+
+        Raises DocumentError where it stands when it can't be rendered or refers to itself.
+        """
+        if name in self._values:
+            return self._values[name]
+        node = self._variables.get(name)
+        self.used[name] = MISSING if node is None else node
+        if node is None:
+            return MISSING
+        if name in self._path:
+            circle = " -> ".join([*self._path[self._path.index(name) :], name])
+            raise problem(node, f"the variable {name} refers to itself", expected="no circle", found=circle)
+        self._path.append(name)
+        try:
+            self._values[name] = self.render(node)
+        finally:
+            self._path.pop()
+        return self._values[name]
+
+    def render(self, node: Node) -> Any:
+        """Return the plain value of a node, its templates rendered and `{secret: …}` made a Secret.
+
+        Raises DocumentError where the template stands.
+        """
+        content = node.content
+        if isinstance(content, dict):
+            if set(content) == {"secret"}:
+                return _secret(content["secret"])
+            return {key: self.render(item) for key, item in content.items()}
+        if isinstance(content, list):
+            return [self.render(item) for item in content]
+        if not isinstance(content, str) or not any(mark in content for mark in _MARKS):
+            return content
+        alone = _NAME_ALONE.fullmatch(content)
+        if alone and alone[1].lower() not in _WORDS:
+            return self._named(node, alone[1])
+        value = self._evaluate(node, _compiled, content)
+        return Text(value) if isinstance(content, Text) and type(value) is str else value
+
+    def _named(self, node: Node, name: str) -> Any:
+        """Return a variable's value without Jinja, whose import and compiler cost more than the rest of a play."""
+        value = self.get(name)
+        if value is MISSING:
+            raise self._undefined(node, f"'{name}' is undefined")
+        return value
+
+    def holds(self, condition: Node) -> bool:
+        """Return the truth of a `when` expression, or of all expressions of a list.
+
+        Raises DocumentError for an expression that is neither true nor false.
+        """
+        return all(self._holds(item) for item in condition.entries("a condition"))
+
+    def _holds(self, condition: Node) -> bool:
+        if isinstance(condition.content, bool):
+            return condition.content
+        source = condition.text("a condition")
+        if any(mark in source for mark in _MARKS):
+            raise problem(
+                condition,
+                "a condition is an expression, without braces",
+                found=source,
+                remedy=f"write {source.strip('{% }')}",
+            )
+        value = self._evaluate(condition, _expression, source)
+        value = value.parsed() if isinstance(value, Text) else value
+        if not isinstance(value, bool):
+            raise problem(
+                condition,
+                f"the condition {source} is neither true nor false",
+                expected="true or false",
+                found=described(value),
+                remedy='compare: "x is defined", "x is not none", "x | length > 0", "x == 1"',
+            )
+        return value
+
+    def _evaluate(self, node: Node, compiler: Callable[[str], Callable[[Scope], Any]], source: str) -> Any:
+        from jinja2 import TemplateSyntaxError, UndefinedError
+
+        try:
+            return _fit(compiler(source)(self))
+        except DocumentError:
+            raise
+        except UndefinedError as error:
+            raise self._undefined(node, str(error)) from None
+        except TemplateSyntaxError as error:
+            raise problem(node, f"this is no template: {error.message}", found=described(source)) from None
+        except Exception as error:  # an expression can raise whatever its operators and filters raise
+            text = str(error) or type(error).__name__
+            raise problem(node, f"the expression fails: {text}", found=described(source)) from None
+
+    def _undefined(self, node: Node, message: str) -> DocumentError:
+        name = message.split("'")[1] if message.startswith("'") and message.endswith("is undefined") else ""
+        if not name or self.raw(name) is not MISSING:
+            return UndefinedVariable(message, subject=str(node.position))
+        meant = nearest(name, list(self._variables))
+        remedy = self._remedies.get(name) or (f"did you mean {meant}?" if meant else "define it, or use default(…)")
+        return UndefinedVariable(
+            f"the variable {name} is not defined",
+            subject=str(node.position),
+            expected=f"a value for {name} in the inventory, the play or --extra-vars",
+            remedy=remedy,
+        )
+
+
+def _secret(node: Node) -> Secret:
+    reference = node.text("a secret")
+    kind, _, rest = reference.partition(":")
+    if reference == "prompt" or (kind in ("env", "file") and rest):
+        return Secret(reference)
+    meant = nearest(kind, ("env", "file", "prompt"))
+    raise problem(
+        node,
+        "this refers to no secret",
+        expected="env:NAME, file:PATH or prompt",
+        found=described(kind),
+        remedy=f"did you mean {meant}?" if meant else "write where the secret is kept, never the secret itself",
+    )
+
+
+def _fit(value: Any) -> Any:
+    """Return a value made of the types of JSON, and Secret.
+
+    Raises UnfitValue for anything else, UndefinedError for an undefined part.
+    """
+    from jinja2 import StrictUndefined, Undefined
+
+    if isinstance(value, StrictUndefined):
+        return str(value)  # which raises
+    if isinstance(value, Undefined):
+        return None  # Jinja's value of an if without else
+    if value is None or isinstance(value, (str, bool, int, float, Secret)):
+        return value
+    if isinstance(value, Mapping):
+        return {_fit_key(key): _fit(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, range, types.GeneratorType)):
+        return [_fit(item) for item in value]
+    raise UnfitValue(f"it gives a {type(value).__name__}, not a value")
+
+
+def _fit_key(key: Any) -> str:
+    if isinstance(key, str):
+        return key
+    raise UnfitValue(f"it gives a mapping with the key {key!r}, which is not text")
+
+
+def _into_text(value: Any) -> Any:
+    """Let a value into text, unless the text would be wrong in silence."""
+    if value is None:
+        raise UnfitValue("null can't stand within text; use default('…', true) or an if with else")
+    if isinstance(value, Secret):
+        raise UnfitValue("a secret can't stand within other text; let it be the whole value")
+    return value
+
+
+@functools.cache
+def _environment() -> ImmutableSandboxedEnvironment:
+    from jinja2 import StrictUndefined
+    from jinja2.runtime import Context
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from jinja2.utils import missing
+
+    class Lookup(Context):
+        """Asks the scope for names. Jinja asks for all names of a template, also those of a branch not taken."""
+
+        def resolve_or_missing(self, key: str) -> Any:
+            if key in self.vars:
+                return self.vars[key]
+            try:
+                value = self.parent[_SCOPE].get(key)
+            except UndefinedVariable as error:
+                later = error
+                return StrictUndefined(name=key, exc=lambda _message: later)  # type: ignore[arg-type]
+            if value is not MISSING:
+                return value
+            return self.parent[key] if key in self.environment.globals else missing
+
+    environment = ImmutableSandboxedEnvironment(
+        undefined=StrictUndefined, finalize=_into_text, keep_trailing_newline=True, autoescape=False
+    )
+    environment.context_class = Lookup
+    # Equal input gives equal plans: nothing random.
+    del environment.globals["lipsum"], environment.filters["random"]
+    return environment
+
+
+@functools.lru_cache(maxsize=4096)
+def _compiled(source: str) -> Callable[[Scope], Any]:
+    expression = _sole_expression(source)
+    if expression is not None:
+        return _expression(expression)
+    template = _environment().from_string(source)
+    return lambda scope: template.render({_SCOPE: scope})
+
+
+@functools.lru_cache(maxsize=4096)
+def _expression(source: str) -> Callable[[Scope], Any]:
+    evaluate = _environment().compile_expression(source, undefined_to_none=False)
+    return lambda scope: evaluate({_SCOPE: scope})
+
+
+def _sole_expression(source: str) -> Optional[str]:
+    """Return the expression of a template that consists of one `{{ expression }}` and nothing else."""
+    from jinja2 import nodes
+
+    if not (source.startswith("{{") and source.endswith("}}")):
+        return None
+    body = _environment().parse(source).body
+    if len(body) != 1 or not isinstance(body[0], nodes.Output) or len(body[0].nodes) != 1:
+        return None
+    return source[2:-2].removeprefix("-").removeprefix("+").removesuffix("-").removesuffix("+")

@@ -1,0 +1,160 @@
+"""Hosts: who is meant, and how each is reached."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv6Address
+from pathlib import Path
+from typing import Any, Optional
+
+from k3env.documents.nodes import Node, described, problem
+from k3env.documents.templates import Scope, is_template
+from k3env.errors import nearest
+
+CONNECTIONS = {
+    "ssh": "ssh",
+    "smart": "ssh",
+    "paramiko": "ssh",
+    "paramiko_ssh": "ssh",
+    "local": "local",
+}
+"""`ansible_connection` as Ansible names it, and as k3env does."""
+
+READ = (
+    "ansible_connection",
+    "ansible_host",
+    "ansible_port",
+    "ansible_user",
+    "ansible_ssh_private_key_file",
+    "ansible_python_interpreter",
+)
+"""The variables that an address is made of."""
+
+# Names become file names and arguments of ssh: none may begin with a dash, hold a slash or a space.
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_HOSTNAME = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]*")
+_USER = re.compile(r"[^\s\-:@/][^\s:/]*")
+_PROGRAM = re.compile(r"[A-Za-z0-9_./~][A-Za-z0-9_./+-]*")
+
+
+@dataclass(frozen=True)
+class Address:
+    """How a host is reached."""
+
+    hostname: str
+    connection: str = "ssh"
+    port: int = 22
+    user: Optional[str] = None
+    """None: what ssh would take."""
+    python: str = "python3"
+    become: Optional[str] = None
+    """The user to become before anything else; None: stay who one is."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """`private_key`: the path of a key; what else a connection knows."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """A target, under the controller's name for it."""
+
+    name: str
+    groups: tuple[str, ...]
+    variables: Mapping[str, Node]
+    """From the inventory, merged in Ansible's order; each with the position where it was set."""
+    address: Address
+
+
+def valid_name(name: str) -> bool:
+    """Return whether a name can be that of a host or a group."""
+    return len(name) <= 255 and _NAME.fullmatch(name) is not None
+
+
+def is_ipv6(text: str) -> bool:
+    """Return whether a text is an IPv6 address, with or without a zone."""
+    try:
+        return IPv6Address(text).version == 6
+    except ValueError:
+        return False
+
+
+def expanded(path: str) -> Path:
+    """Return a path with `~` replaced; as it is, where no home is known."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
+
+
+def valid_user(user: str) -> bool:
+    """Return whether a user name can be passed to ssh."""
+    return _USER.fullmatch(user) is not None
+
+
+def address(name: str, variables: Mapping[str, Node]) -> Address:
+    """Return how a host is reached, from its connection variables.
+
+    Raises DocumentError where a value stands that can't be used.
+    """
+    given = {key: variables[key] for key in READ if key in variables}
+    if not given:
+        return Address(name)
+    scope = Scope(variables) if any(is_template(node) for node in given.values()) else None
+    made: dict[str, Any] = {"hostname": name, "options": {}}
+    for key, node in given.items():
+        value = scope.get(key) if scope else node.plain
+        if value is not None:
+            _FIELDS[key](made, key, value, node)
+    return Address(**made)
+
+
+def _connection(made: dict[str, Any], key: str, value: Any, node: Node) -> None:
+    if value not in CONNECTIONS:
+        meant = nearest(str(value), list(CONNECTIONS))
+        raise problem(
+            node,
+            f"there is no connection {value}",
+            expected="one of ssh, local",
+            found=str(value),
+            remedy=f"did you mean {meant}?" if meant else None,
+        )
+    made["connection"] = CONNECTIONS[value]
+
+
+def _port(made: dict[str, Any], key: str, value: Any, node: Node) -> None:
+    number = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 6 else value
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 < number < 65536:
+        raise problem(node, f"{key} must be a port", expected="a number from 1 to 65535", found=described(value))
+    made["port"] = number
+
+
+def _text(field_name: str, pattern: re.Pattern[str], expected: str) -> Any:
+    def take(made: dict[str, Any], key: str, value: Any, node: Node) -> None:
+        if not isinstance(value, str) or not pattern.fullmatch(value):
+            raise problem(node, f"{key} must be {expected}", expected=expected, found=described(value))
+        made[field_name] = value
+
+    return take
+
+
+def _python(made: dict[str, Any], key: str, value: Any, node: Node) -> None:
+    # Ansible's words for "find one".
+    if value not in ("auto", "auto_silent", "auto_legacy", "auto_legacy_silent"):
+        _text("python", _PROGRAM, "the path of a Python")(made, key, value, node)
+
+
+def _private_key(made: dict[str, Any], key: str, value: Any, node: Node) -> None:
+    if not isinstance(value, str) or not value:
+        raise problem(node, f"{key} must be a path", expected="the path of a private key", found=described(value))
+    made["options"]["private_key"] = str(expanded(value))
+
+
+_FIELDS = {
+    "ansible_connection": _connection,
+    "ansible_host": _text("hostname", _HOSTNAME, "a host name or an address"),
+    "ansible_port": _port,
+    "ansible_user": _text("user", _USER, "a user name"),
+    "ansible_ssh_private_key_file": _private_key,
+    "ansible_python_interpreter": _python,
+}

@@ -1,0 +1,127 @@
+"""Variables: where they come from, and whose value wins.
+
+Ansible's order for what exists: defaults, `all`, groups from the outermost to the innermost, the host, the play,
+the task, --extra-vars. Each value is a node, and its position is its origin.
+"""
+
+from __future__ import annotations
+
+import functools
+import getpass
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from k3env.documents import yaml
+from k3env.documents.nodes import Node, Position, Text, problem
+from k3env.errors import UsageError
+from k3env.inventory.hosts import READ, Host
+from k3env.inventory.tree import ALL, Tree
+from k3env.protocol.finding import WARN, Finding
+
+EXTRA = "--extra-vars"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SECOND = re.compile(r"\s([A-Za-z_][A-Za-z0-9_]*)=")
+_RENAMED = {"ansible_ssh_host": "ansible_host", "ansible_ssh_port": "ansible_port", "ansible_ssh_user": "ansible_user"}
+
+
+def inherited(tree: Tree, host: str) -> dict[str, Node]:
+    """Return a host's variables from its groups and from itself."""
+    merged: dict[str, Node] = {}
+    for group in tree.groups_of(host):
+        merged.update(group.variables)
+    merged.update(tree.hosts[host])
+    return merged
+
+
+def special(host: Host) -> dict[str, Node]:
+    """Return the variables that every host has, and no source can set."""
+    values = {
+        "inventory_hostname": host.name,
+        "inventory_hostname_short": host.name.split(".")[0],
+        "group_names": sorted(name for name in host.groups if name != ALL),
+        "connecting_user": host.address.user or _login_name(),
+    }
+    return {name: Node.of(value, Position("the inventory's names")) for name, value in values.items()}
+
+
+@functools.cache
+def _login_name() -> str:
+    """Return the name that ssh connects as where nothing else is said."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a uid without an entry in passwd, as in containers
+        return str(os.getuid())
+
+
+def valid_name(name: str) -> bool:
+    """Return whether templates can name a variable so."""
+    return _NAME.fullmatch(name) is not None
+
+
+def extra(options: Sequence[str]) -> dict[str, Node]:
+    """Read the values of --extra-vars, later ones winning: `NAME=TEXT`, or `@FILE` with YAML's types.
+
+    Raises UsageError, and DocumentError for a file.
+    """
+    merged: dict[str, Node] = {}
+    for option in options:
+        if option.startswith("@"):
+            merged.update(_from_file(option[1:]))
+        else:
+            merged.update(_from_text(option))
+    return merged
+
+
+def unread(layers: Iterable[Mapping[str, Node]]) -> list[Finding]:
+    """Return a warning for each connection variable of Ansible's that is not read here.
+
+    Raises DocumentError for one whose value, left out, would lead to another machine.
+    """
+    found: dict[str, Finding] = {}
+    for layer in layers:
+        for name, node in layer.items():
+            if not name.startswith("ansible_") or name in READ:
+                continue
+            if name in _RENAMED:
+                raise problem(node, f"{name} is not read", expected=_RENAMED[name], remedy=f"write {_RENAMED[name]}")
+            found[str(node.position)] = Finding(
+                id="inventory.unread",
+                status=WARN,
+                severity="warn",
+                scope="static",
+                subject=str(node.position),
+                message=f"{name} is not read",
+                remedy="read are " + ", ".join(READ),
+            )
+    return list(found.values())
+
+
+def _from_text(option: str) -> dict[str, Node]:
+    name, equals, value = option.partition("=")
+    if not equals or not valid_name(name):
+        raise UsageError(
+            f"{EXTRA} can't be read",
+            expected="NAME=VALUE or @FILE",
+            found=option,
+            remedy="put values that are no text into a YAML file: --extra-vars @FILE",
+        )
+    second = _SECOND.search(value)
+    if second:
+        raise UsageError(
+            f"{EXTRA} {name} looks like several variables",
+            expected="one variable for each --extra-vars",
+            found=option,
+            remedy=f"give {EXTRA} again for {second.group(1)}, or put the text into a YAML file: {EXTRA} @FILE",
+        )
+    return {name: Node(Text(value), Position(EXTRA))}
+
+
+def _from_file(path: str) -> dict[str, Node]:
+    root = yaml.load(Path(path)).root
+    variables = dict(root.items("a file of variables"))
+    for name in variables:
+        if not valid_name(name):
+            raise problem(root.keys[name], f"{name} can't name a variable", expected="letters, digits and underscore")
+    return variables

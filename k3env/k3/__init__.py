@@ -1,0 +1,1 @@
+"""Kimi K3 as data: tables, with the source beside each value."""

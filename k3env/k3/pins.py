@@ -1,0 +1,52 @@
+"""What Kimi K3 needs beside TensorRT LLM, exactly, and what no installation may move."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+
+FLASHINFER = "flashinfer-python"
+FLASHINFER_EXTRA = "cu13"
+FLASHINFER_URL = "https://github.com/PerkzZheng/flashinfer-k3.git"
+FLASHINFER_COMMIT = "b6cc594918baf76c40c3a6236fd53f0f8fb9d2dc"
+"""The revision with the CuTeDSL MLA decode. Source: deployment guide for Kimi K3; examples/kimi_k3/README.md."""
+FLASHINFER_ENVIRONMENT = {"BUILD_NVEP": "0", "FLASHINFER_BUILD_NO_PIP": "1"}
+"""Without these a source build tries NIXL-EP, and installs NCCL wheels into the live environment.
+
+Source: FlashInfer 0.6, build_backend.py.
+"""
+
+EXTRAS = ("fla-core", "einops")
+"""What the KDA layers import where TensorRT LLM's own kernels don't serve. Source: deployment guide for Kimi K3."""
+
+RECORDED = ("torch", "triton", "transformers", FLASHINFER, "nvidia-cutlass-dsl", *EXTRAS)
+"""Packages whose versions a manifest keeps."""
+
+# The image brings these, built against each other; another version in the environment shadows them.
+# Source: TensorRT LLM, requirements.txt and the warning of scripts/build_wheel.py about PyTorch from PyPI.
+PROTECTED = (
+    "torch",
+    "torchvision",
+    "torchaudio",
+    "pytorch-triton",
+    "triton",
+    "cuda-bindings",
+    "cuda-python",
+    "nvidia-*",
+    "tensorrt*",
+)
+
+
+def normalised(name: str) -> str:
+    """Return a distribution's name as indexes compare it. Source: PEP 503."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def is_protected(name: str) -> bool:
+    """Return whether no installation may move this distribution."""
+    return any(fnmatchcase(normalised(name), pattern) for pattern in PROTECTED)
+
+
+def flashinfer_requirement(url: str = FLASHINFER_URL, commit: str = FLASHINFER_COMMIT) -> str:
+    """Return FlashInfer's pinned revision as pip takes it."""
+    return f"{FLASHINFER}[{FLASHINFER_EXTRA}] @ git+{url}@{commit}"

@@ -1,0 +1,106 @@
+"""The variables of the shipped plays: names, types, defaults, and where each default comes from."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Optional, Union
+
+from k3env.protocol.container import Container
+
+GUIDE = "TensorRT LLM's deployment guide for Kimi K3"
+SITE = "the site decides"
+OURS = "k3env"
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+def _variable(default: Any, source: str, give: str = "") -> Any:
+    """Declare a variable; one with `give`, an example of its value, has no default and must be given to be used."""
+    return field(default=default, metadata={"source": source, "give": give})
+
+
+@dataclass(frozen=True)
+class Variables:
+    """What the shipped plays can be told, by inventory, play or --extra-vars."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "use_attribute_docstrings": True}
+
+    trtllm_repo: Optional[str] = _variable(None, SITE, give="/shared/TensorRT-LLM")
+    """Absolute path of the TensorRT LLM checkout, the same on every node and in the container."""
+    trtllm_url: str = _variable("https://github.com/NVIDIA/TensorRT-LLM.git", "the public repository")
+    """Git repository of TensorRT LLM; a mirror, for nodes without the internet."""
+    trtllm_commit: Optional[str] = _variable(None, SITE, give="0123456789abcdef0123456789abcdef01234567")
+    """Full commit of TensorRT LLM, 40 hexadecimal digits."""
+    trtllm_arch: str = _variable("103-real", f"{GUIDE}: GB300; B200 and GB200 want 100-real")
+    """Architectures that TensorRT LLM is built for, as build_wheel.py takes them."""
+    trtllm_jobs: Union[int, Literal["auto"]] = _variable("auto", OURS)
+    """Compilers at a time; auto: by the CPUs and the memory of the building node."""
+    trtllm_venv: str = _variable("auto", "scripts/build_wheel.py: .venv-X.Y in the checkout")
+    """Path of the virtual environment; auto: found in the checkout by the interpreter."""
+    flashinfer_step: Literal["auto", "fork", "pin", "none"] = _variable("auto", GUIDE)
+    """FlashInfer: fork installs flashinfer_commit, pin keeps what the checkout requires, none leaves it alone.
+
+    auto installs the fork.
+    """
+    flashinfer_url: str = _variable("https://github.com/PerkzZheng/flashinfer-k3.git", GUIDE)
+    """Git repository of the FlashInfer that Kimi K3 uses; or a mirror."""
+    flashinfer_commit: str = _variable("b6cc594918baf76c40c3a6236fd53f0f8fb9d2dc", GUIDE)
+    """Full commit of that FlashInfer."""
+    fla_core_version: Optional[str] = _variable(None, f"{GUIDE} names no version")
+    """Exact version of fla-core; unset: any."""
+    einops_version: Optional[str] = _variable(None, f"{GUIDE} names no version")
+    """Exact version of einops; unset: any."""
+    driver_min: Union[str, int] = _variable("580", f"{GUIDE}: CUDA driver 580 or later")
+    """Lowest NVIDIA driver, compared number by number."""
+    gpus_per_node: int = _variable(4, f"{GUIDE}: four GPUs in a node")
+    """GPUs that each node must have."""
+    # /tmp is cleaned by age, and private in a container; /var/tmp is local and outlives a reboot. Users of one node
+    # must not meet in one directory, and no uid is known where plans are made, so the name has the user's.
+    cache_base: str = _variable("/var/tmp/k3env-cache-{{ k3_user or connecting_user }}", OURS)  # noqa: S108
+    """Absolute path of the node-local base of all caches, or `~/…`; the ranks' containers mount it."""
+    checkpoint: Optional[str] = _variable(None, SITE)
+    """Path of the Kimi K3 checkpoint."""
+    serve_config: Optional[str] = _variable(None, SITE)
+    """Path of the YAML file that trtllm-serve gets."""
+    container: Optional[Container] = _variable(None, OURS)
+    """Image in which the checkout's Python runs; unset: on the node itself."""
+    builder: Optional[str] = _variable(None, OURS)
+    """The one host that builds; unset: the first that needs it."""
+    k3_user: Optional[str] = _variable(None, OURS)
+    """Owner of checkout, virtual environment and caches; unset: the connecting user."""
+    k3env_state_dir: Optional[str] = _variable(None, OURS)
+    """Absolute path of k3env's own directory on a node; unset: /var/tmp/k3env-UID."""
+
+    def __post_init__(self) -> None:
+        for name in ("trtllm_commit", "flashinfer_commit"):
+            value = getattr(self, name)
+            if value is not None and not _COMMIT.fullmatch(value):
+                raise ValueError(f"{name} must be a full commit, 40 hexadecimal digits, found {value!r}")
+        if self.gpus_per_node < 0:
+            raise ValueError(f"gpus_per_node must not be negative, found {self.gpus_per_node}")
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all variables."""
+    return tuple(item.name for item in dataclasses.fields(Variables))
+
+
+def defaults() -> dict[str, Any]:
+    """Return the defaults, without the variables that must be given."""
+    return {item.name: item.default for item in dataclasses.fields(Variables) if not item.metadata["give"]}
+
+
+def remedies() -> dict[str, str]:
+    """Return, for each variable without a default, how to give it."""
+    return {
+        item.name: f"set it in the inventory, or --extra-vars {item.name}={item.metadata['give']}"
+        for item in dataclasses.fields(Variables)
+        if item.metadata["give"]
+    }
+
+
+def sources() -> dict[str, str]:
+    """Return where each default comes from."""
+    return {item.name: item.metadata["source"] for item in dataclasses.fields(Variables)}

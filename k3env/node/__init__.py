@@ -1,0 +1,1 @@
+"""What runs on a node: facts read, checks judge, modules change."""

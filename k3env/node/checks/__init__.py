@@ -1,0 +1,131 @@
+"""Checks judge: pure functions from facts to a finding.
+
+`@check("gpu.driver.version", driver, scope="node", severity="fail")` declares the id, whose first word is the
+file's name, and the facts that become the function's arguments, followed by the profile. A fact that could not
+be read makes the finding `unknown` before the function is called.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pkgutil
+import time
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from importlib import import_module
+from typing import Any, Callable, Optional
+
+from k3env.protocol.finding import FAIL, PASS, SKIP, UNKNOWN, WARN, Evidence, Finding, Unreadable
+from k3env.protocol.profile import Profile
+
+Judge = Callable[..., Finding]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A rule: what it is called, what it reads, how much it matters."""
+
+    id: str
+    facts: tuple[Callable[..., Any], ...]
+    judge: Judge
+    scope: str
+    severity: str
+
+    @property
+    def doc(self) -> str:
+        """What the rule demands, for people."""
+        return (self.judge.__doc__ or "").strip()
+
+
+def check(id: str, *facts: Callable[..., Any], scope: str, severity: str) -> Callable[[Judge], Check]:
+    """Declare a check; the decorated function is its judge."""
+    return lambda judge: Check(id, facts, judge, scope, severity)
+
+
+def passed(found: Optional[str] = None, message: str = "") -> Finding:
+    """Say that the rule holds."""
+    return Finding("", PASS, found=found, message=message)
+
+
+def fail(*, expected: str, found: str, remedy: str, message: str = "", subject: str = "") -> Finding:
+    """Say that the rule is broken, and what to do."""
+    return Finding("", FAIL, expected=expected, found=found, remedy=remedy, message=message, subject=subject)
+
+
+def skip(why: str) -> Finding:
+    """Say that the rule does not apply here."""
+    return Finding("", SKIP, message=why)
+
+
+def unknown(reason: str, *evidence: Evidence) -> Finding:
+    """Say that the rule could not be judged."""
+    return Finding("", UNKNOWN, message=reason, evidence=evidence)
+
+
+def names() -> tuple[str, ...]:
+    """Return the files of checks, which are the first words of their ids."""
+    return tuple(sorted(entry.name for entry in pkgutil.iter_modules(__path__) if not entry.name.startswith("_")))
+
+
+def select(patterns: tuple[str, ...]) -> tuple[Check, ...]:
+    """Return the checks that ids or globs name, importing only the files that these can mean.
+
+    Raises KeyError with a pattern that matches nothing.
+    """
+    chosen: dict[str, Check] = {}
+    for pattern in patterns:
+        first = pattern.split(".", 1)[0]
+        files = [name for name in names() if fnmatchcase(name, first)]
+        matching = [item for name in files for item in _of(name) if fnmatchcase(item.id, pattern)]
+        if not matching:
+            raise KeyError(pattern)
+        chosen.update((item.id, item) for item in matching)
+    return tuple(chosen.values())
+
+
+def judge(rule: Check, values: dict[Callable[..., Any], Any], profile: Profile) -> Finding:
+    """Judge one rule, and complete its finding with id, severity, scope and evidence."""
+    begun = time.perf_counter()
+    found = [values[fact] for fact in rule.facts]
+    verdict = _unreadable(found) or rule.judge(*found, profile)
+    severity = _severity(rule, profile)
+    status = verdict.status
+    if status == FAIL and severity != "fail":
+        status = WARN if severity == "warn" else PASS
+    return dataclasses.replace(
+        verdict,
+        id=rule.id,
+        status=status,
+        severity=severity,
+        scope=rule.scope,
+        evidence=verdict.evidence or _evidence(found),
+        duration_ms=round((time.perf_counter() - begun) * 1000, 3),
+    )
+
+
+def _of(name: str) -> list[Check]:
+    return [item for item in vars(import_module(f"{__name__}.{name}")).values() if isinstance(item, Check)]
+
+
+def _unreadable(values: list[Any]) -> Optional[Finding]:
+    for value in values:
+        if isinstance(value, Unreadable):
+            return unknown(value.reason, *([value.evidence] if value.evidence else []))
+    return None
+
+
+def _severity(rule: Check, profile: Profile) -> str:
+    """Return the site's severity: an exact id before a glob, a longer glob before a shorter."""
+    for pattern in sorted(profile.severities, key=len, reverse=True):
+        if fnmatchcase(rule.id, pattern):
+            return profile.severities[pattern]
+    return rule.severity
+
+
+def _evidence(values: list[Any]) -> tuple[Evidence, ...]:
+    """Return where the facts were read: their `source` fields."""
+    sources: list[Evidence] = []
+    for value in values:
+        source = getattr(value, "source", ())
+        sources += [source] if isinstance(source, Evidence) else list(source)
+    return tuple(dict.fromkeys(sources))

@@ -1,0 +1,172 @@
+"""Build: what a build left in a checkout, and how that differs from what is wanted."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Optional
+
+from k3env.k3 import build as k3
+from k3env.node import manifest as manifests
+from k3env.node.machine import Machine
+from k3env.node.manifest import Manifest
+from k3env.protocol.finding import Change, Evidence
+from k3env.protocol.profile import Profile
+
+_ELF = b"\x7fELF"
+_FEW = 3
+_CACHED = re.compile(r"(?m)^(CMAKE_CUDA_ARCHITECTURES|CMAKE_HOME_DIRECTORY):[^=\n]*=(.*)$")
+
+
+@dataclass(frozen=True)
+class Build:
+    """What is left of the last build."""
+
+    root: str
+    cmake_arch: Optional[str]
+    """What CMakeCache.txt says; None: nothing was configured."""
+    cmake_home: Optional[str]
+    """Where that was configured."""
+    missing: tuple[str, ...]
+    """Artefacts that a whole build leaves, and that are not there."""
+    altered: tuple[str, ...]
+    """Artefacts that are not as the manifest recorded them."""
+    manifest: Optional[Manifest]
+    source: tuple[Evidence, ...] = ()
+
+
+def build(machine: Machine, profile: Profile) -> Optional[Build]:
+    """Read the build in the checkout that the profile names; None where there is no checkout."""
+    repo = profile.paths.repo
+    return None if repo is None or not machine.is_dir(repo) else look(machine, repo)
+
+
+def look(machine: Machine, root: str) -> Build:
+    """Read what is left of the last build in a checkout."""
+    cached = cmake_cache(machine, root)
+    made = manifests.read(machine, root)
+    python = made.python if made else ""
+    recorded = dict(made.artefacts) if made else {}
+    there = artefacts(machine, root, recorded)
+    gone = [path for path in recorded if path not in there]
+    wanted = wanting(machine, root, python)
+    return Build(
+        root,
+        cached.get("CMAKE_CUDA_ARCHITECTURES"),
+        cached.get("CMAKE_HOME_DIRECTORY"),
+        (*gone, *(pattern for pattern in wanted if not any(fnmatchcase(path, pattern) for path in gone))),
+        tuple(path for path, status in there.items() if recorded.get(path, status) != status),
+        made,
+        (
+            Evidence(os.path.join(root, k3.CMAKE_CACHE), None, "\n".join("=".join(item) for item in cached.items())),
+            Evidence(manifests.path(root), None, f"commit {made.commit}, {made.arch}" if made else "absent"),
+        ),
+    )
+
+
+def differences(found: Build, *, commit: Optional[str], arch: str, image: Optional[str] = None) -> tuple[Change, ...]:
+    """Return how a build differs from the wanted one; None: any commit, any image.
+
+    That it is of a commit, only the manifest can say; all else is said by what is there.
+    """
+    made = found.manifest
+    if made is None:
+        before = "absent" if found.cmake_arch is None else f"of an unknown commit, for {found.cmake_arch}"
+        return (Change("build", before, f"of commit {commit or 'HEAD'}, for {arch}"),)
+    changes = []
+    if commit is not None and made.commit != commit:
+        changes.append(Change("build's commit", made.commit, commit))
+    if image is not None and made.image != image:
+        changes.append(Change("build's image", made.image or "none", image or "none"))
+    if not same_arch(found, arch):
+        changes.append(Change("CMAKE_CUDA_ARCHITECTURES", found.cmake_arch or "not configured", arch))
+    elif made.arch != arch:
+        changes.append(Change("build's architecture", made.arch, arch))
+    if not same_home(found):
+        changes.append(
+            Change("CMake's source directory", found.cmake_home or "", os.path.join(found.root, k3.CMAKE_HOME))
+        )
+    if changes:
+        return tuple(changes)
+    return (*_listed(found.missing, "gone, or no library"), *_listed(found.altered, "not as it was built"))
+
+
+def same_arch(found: Build, arch: str) -> bool:
+    """Return whether CMake is configured for an architecture, as given, or as it rewrote that itself."""
+    made = found.manifest
+    rewritten = made is not None and made.arch == arch and found.cmake_arch == made.cmake_arch
+    return found.cmake_arch is not None and (found.cmake_arch == arch or rewritten)
+
+
+def same_home(found: Build) -> bool:
+    """Return whether CMake is configured at this path, if it is; a checkout that was moved can't be built on."""
+    here = os.path.join(found.root, k3.CMAKE_HOME)
+    return found.cmake_home is None or os.path.realpath(found.cmake_home) == os.path.realpath(here)
+
+
+def artefacts(machine: Machine, root: str, recorded: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    """Return size and time of the libraries that are there, by path in the checkout."""
+    paths = dict.fromkeys(recorded)
+    for pattern in k3.RECORDED:
+        paths.update(dict.fromkeys(_matching(machine, root, pattern)))
+    there = {}
+    for path in paths:
+        full = os.path.join(root, path)
+        # Opening asks a network filesystem anew; a status alone may be some seconds old.
+        if machine.is_file(full) and machine.read(full, len(_ELF)) == _ELF:
+            status = machine.stat(full)
+            if status is not None:
+                there[path] = (status.st_size, status.st_mtime_ns)
+    return there
+
+
+def wanting(machine: Machine, root: str, python: str) -> tuple[str, ...]:
+    """Return the patterns of what a whole build leaves, for a Python, and that nothing here matches."""
+    script = os.path.join(root, k3.SCRIPT)
+    words = machine.text(script) if machine.is_file(script) else ""
+    return tuple(
+        item.pattern
+        for item in k3.ARTEFACTS
+        if item.word in words
+        and (not item.condition or _has_content(machine, os.path.join(root, item.condition)))
+        and not _is_there(machine, root, item.pattern, python)
+        and not (item.alternative and _is_there(machine, root, item.alternative, python))
+    )
+
+
+def cmake_cache(machine: Machine, root: str) -> dict[str, str]:
+    """Return what CMakeCache.txt says of architecture and source directory."""
+    path = os.path.join(root, k3.CMAKE_CACHE)
+    return dict(_CACHED.findall(machine.text(path, 1 << 24))) if machine.is_file(path) else {}
+
+
+def _is_there(machine: Machine, root: str, pattern: str, python: str) -> bool:
+    if pattern.endswith("/"):
+        full = os.path.join(root, pattern)
+        return machine.is_dir(full) and bool(machine.list(full))
+    return any(_fits(path, python) for path in _matching(machine, root, pattern))
+
+
+def _fits(path: str, python: str) -> bool:
+    """Return whether an extension is for a Python: "bindings.cpython-312-aarch64-linux-gnu.so"."""
+    tagged = re.search(r"\.cpython-(\d+)", path)
+    return not python or tagged is None or tagged[1] == python.replace(".", "")
+
+
+def _matching(machine: Machine, root: str, pattern: str) -> list[str]:
+    directory, _, glob = pattern.rpartition("/")
+    full = os.path.join(root, directory)
+    names = machine.list(full) if machine.is_dir(full) else ()
+    return [f"{directory}/{name}" for name in names if fnmatchcase(name, glob)]
+
+
+def _has_content(machine: Machine, path: str) -> bool:
+    return machine.is_file(path) and bool(machine.text(path).strip().strip(";"))
+
+
+def _listed(paths: tuple[str, ...], before: str) -> tuple[Change, ...]:
+    if len(paths) <= _FEW:
+        return tuple(Change(path, before, "as built") for path in paths)
+    return (Change("build's artefacts", f"{len(paths)} {before}: {', '.join(paths[:_FEW])}, …", "as built"),)

@@ -1,0 +1,287 @@
+"""git, read: where a checkout stands. Files are read where that is enough, and git itself takes no lock."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Optional
+
+from k3env.errors import TaskFailed
+from k3env.k3.diagnoses import diagnose
+
+if TYPE_CHECKING:
+    from k3env.node.machine import Machine
+    from k3env.node.process import Completed
+
+ENVIRONMENT = {
+    "LC_ALL": "C",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_LFS_SKIP_SMUDGE": "1",
+}
+"""English messages, no question, no lock while reading; LFS files are pulled on purpose, not by the way."""
+READ_S = 120.0
+COMMIT = re.compile(r"[0-9a-f]{40}\Z")
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\n"
+_LFS_POINTER_BYTES = 1024
+"""A pointer is shorter. Source: git-lfs, docs/spec.md."""
+_USERINFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+_MIDWAY = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "BISECT_LOG", "rebase-merge", "rebase-apply")
+
+
+@dataclass(frozen=True)
+class Status:
+    """Where HEAD, the tracked files and the submodules are."""
+
+    commit: Optional[str]
+    """None before the first commit."""
+    branch: Optional[str]
+    """None: HEAD is detached."""
+    dirty: tuple[str, ...]
+    """Tracked files with local changes, those in submodules by the submodule's path."""
+    moved: tuple[str, ...]
+    """Submodules that stand at another commit than recorded."""
+
+
+def read(machine: Machine, root: str, *arguments: str, timeout_s: float = READ_S) -> Completed:
+    """Run a git command that only reads."""
+    return machine.run(["git", "-C", root, *arguments], timeout_s=timeout_s, environment=environment(root))
+
+
+def environment(root: str, more: Optional[Mapping[str, str]] = None) -> dict[str, str]:
+    """Return the environment of a git command; it must not find a repository around the checkout in its stead."""
+    return {**ENVIRONMENT, "GIT_CEILING_DIRECTORIES": os.path.dirname(root), **(more or {})}
+
+
+def answer(machine: Machine, root: str, *arguments: str, timeout_s: float = READ_S) -> bytes:
+    """Return what a git command that only reads says.
+
+    Raises TaskFailed with git's words, and what they mean.
+    """
+    done = read(machine, root, *arguments, timeout_s=timeout_s)
+    if not done.ok:
+        raise failure(f"git can't read {root}", done, root)
+    return done.stdout
+
+
+def failure(message: str, done: Completed, root: str) -> TaskFailed:
+    """Return the error that a failed git command is."""
+    text = (done.stderr + done.stdout).decode("utf-8", "replace")
+    found = diagnose("git", text)
+    what = "no end in time" if done.timed_out else f"exit code {done.exit_code}"
+    if done.exit_code == 127:
+        return TaskFailed(
+            f"{message}: git is not installed", expected="git on the PATH", found="none",
+            remedy="install git", id="git.missing", evidence=(done.evidence(),),
+        )  # fmt: skip
+    last = text.strip().splitlines()[-1:] or [what]
+    return TaskFailed(
+        f"{message}: {found.diagnosis.cause if found else last[0]}",
+        expected="git to succeed",
+        found=found.line if found else last[0],
+        remedy=found.diagnosis.remedy.replace("PATH", root) if found else "see git's words",
+        id=found.diagnosis.id if found else "git.failed",
+        evidence=(done.evidence(),),
+    )
+
+
+def directories(machine: Machine, root: str) -> Optional[tuple[str, str]]:
+    """Return a checkout's git directory, and the one that it shares with other worktrees; None: no checkout."""
+    at = os.path.join(root, ".git")
+    if machine.is_dir(at):
+        return at, at
+    if not machine.is_file(at):
+        return None
+    words = machine.text(at).strip()
+    if not words.startswith("gitdir: "):
+        return None
+    own = os.path.normpath(os.path.join(root, words[len("gitdir: ") :]))
+    common = os.path.join(own, "commondir")
+    if not machine.is_file(common):
+        return own, own
+    return own, os.path.normpath(os.path.join(own, machine.text(common).strip()))
+
+
+def head(machine: Machine, root: str) -> Optional[str]:
+    """Return the commit that HEAD is at, from git's files; None where there is no checkout or no commit."""
+    found = directories(machine, root)
+    if found is None or not machine.is_file(os.path.join(found[0], "HEAD")):
+        return None
+    value = machine.text(os.path.join(found[0], "HEAD")).strip()
+    if not value.startswith("ref: "):
+        return value if COMMIT.match(value) else None
+    name = value[len("ref: ") :]
+    for directory in found:
+        loose = os.path.join(directory, name)
+        if machine.is_file(loose) and COMMIT.match(machine.text(loose).strip()):
+            return machine.text(loose).strip()
+    packed = os.path.join(found[1], "packed-refs")
+    if machine.is_file(packed):
+        for line in machine.text(packed, 1 << 26).splitlines():
+            commit, _, ref = line.partition(" ")
+            if ref == name:
+                return commit
+    # Other formats of refs than files: ask git.
+    done = read(machine, root, "rev-parse", "--verify", "--quiet", "HEAD")
+    return done.text if done.ok and COMMIT.match(done.text) else None
+
+
+def origin(machine: Machine, root: str) -> Optional[str]:
+    """Return the URL of `origin`, from git's configuration file; None where there is none."""
+    found = directories(machine, root)
+    if found is None:
+        return None
+    config = os.path.join(found[1], "config")
+    section = ""
+    for line in machine.text(config).splitlines() if machine.is_file(config) else ():
+        words = line.strip()
+        if words.startswith("["):
+            section = words.partition("]")[0] + "]"
+        key, sign, value = words.partition("=")
+        if section == '[remote "origin"]' and sign and key.strip().lower() == "url":
+            return value.strip().strip('"')
+    return None
+
+
+def status(machine: Machine, root: str) -> Status:
+    """Return where a checkout stands.
+
+    Raises TaskFailed if git can't say. Source: git-status(1), porcelain format version 2.
+    """
+    said = answer(
+        machine, root, "status", "--porcelain=v2", "--branch", "-z", "--untracked-files=no", "--ignore-submodules=none"
+    )
+    commit = branch = None
+    dirty: list[str] = []
+    moved: list[str] = []
+    records = iter(said.decode("utf-8", "surrogateescape").split("\0"))
+    for record in records:
+        kind, _, rest = record.partition(" ")
+        if kind == "#":
+            key, _, value = rest.partition(" ")
+            if key == "branch.oid" and COMMIT.match(value):
+                commit = value
+            if key == "branch.head" and value != "(detached)":
+                branch = value
+        elif kind in ("1", "2", "u"):
+            fields = rest.split(" ", {"1": 7, "2": 8, "u": 9}[kind])
+            path, changed, submodule = fields[-1], fields[0], fields[1]
+            if kind == "2":
+                next(records)
+            if submodule[0] == "S" and submodule[1] == "C":
+                moved.append(path)
+            if submodule[0] != "S" or changed[0] != "." or submodule[2] == "M":
+                dirty.append(path)
+    return Status(commit, branch, tuple(dirty), tuple(moved))
+
+
+def midway(machine: Machine, root: str) -> Optional[str]:
+    """Return what a merge, rebase or bisect that is not finished left, or None."""
+    found = directories(machine, root)
+    return next((name for name in _MIDWAY if found and machine.exists(os.path.join(found[0], name))), None)
+
+
+def locked(machine: Machine, root: str) -> Optional[str]:
+    """Return the path of the index's lock if it is there."""
+    found = directories(machine, root)
+    path = os.path.join(found[0], "index.lock") if found else ""
+    return path if path and machine.exists(path) else None
+
+
+def absent_submodules(machine: Machine, root: str) -> tuple[str, ...]:
+    """Return the submodules that are not there, by their path in the checkout, those within submodules too."""
+    absent: list[str] = []
+    for path in _submodule_paths(machine, root):
+        if not machine.exists(os.path.join(root, path, ".git")):
+            absent.append(path)
+            continue
+        absent += [f"{path}/{inner}" for inner in absent_submodules(machine, os.path.join(root, path))]
+    return tuple(absent)
+
+
+def _submodule_paths(machine: Machine, root: str) -> list[str]:
+    path = os.path.join(root, ".gitmodules")
+    if not machine.is_file(path):
+        return []
+    lines = (line.strip().partition("=") for line in machine.text(path).splitlines())
+    paths = [value.strip().strip('"') for key, sign, value in lines if sign and key.strip() == "path"]
+    return [path for path in paths if not os.path.isabs(path) and ".." not in path.split("/")]
+
+
+def lfs_pointers(machine: Machine, root: str) -> tuple[str, ...]:
+    """Return the files of Git LFS whose pointer lies in their place."""
+    pointers = []
+    tracked = answer(machine, root, "ls-files", "-z", ":(attr:filter=lfs)").decode("utf-8", "surrogateescape")
+    for path in filter(None, tracked.split("\0")):
+        full = os.path.join(root, path)
+        found = machine.stat(full, follow=False)
+        is_small = found is not None and stat.S_ISREG(found.st_mode) and found.st_size < _LFS_POINTER_BYTES
+        if is_small and machine.read(full, len(_LFS_POINTER)) == _LFS_POINTER:
+            pointers.append(path)
+    return tuple(pointers)
+
+
+def dirty_hash(machine: Machine, root: str) -> Optional[str]:
+    """Return a hash of the local changes to tracked files, or None where there are none."""
+    dirty = status(machine, root).dirty
+    if not dirty:
+        return None
+    digest = hashlib.sha256()
+    for path in sorted(dirty):
+        full = os.path.join(root, path)
+        content = machine.read(full, 1 << 28) if machine.is_file(full) else b"-"
+        digest.update(path.encode("utf-8", "surrogateescape") + b"\0" + hashlib.sha256(content).digest())
+    return digest.hexdigest()
+
+
+def submodule_commits(machine: Machine, root: str) -> dict[str, str]:
+    """Return the commits that the submodules are at, by path."""
+    if not machine.is_file(os.path.join(root, ".gitmodules")):
+        return {}
+    lines = answer(machine, root, "submodule", "status", "--recursive").decode("utf-8", "replace").splitlines()
+    found = (re.match(r"[ +U-]([0-9a-f]{40}) (\S+)", line) for line in lines)
+    return {match[2]: match[1] for match in found if match}
+
+
+def exclude_problem(machine: Machine, root: str, pattern: str) -> Optional[str]:
+    """Return the file that should exclude a pattern from git's view and does not, or None."""
+    found = directories(machine, root)
+    if found is None:
+        return None
+    path = os.path.join(found[1], "info", "exclude")
+    lines = machine.text(path).splitlines() if machine.is_file(path) else []
+    return None if pattern in lines else path
+
+
+def exclude(machine: Machine, root: str, pattern: str) -> None:
+    """Let git overlook a pattern in this checkout, without a change to a tracked file."""
+    path = exclude_problem(machine, root, pattern)
+    if path is None:
+        return
+    text = machine.text(path) if machine.is_file(path) else ""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    machine.write(path, f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}{pattern}\n".encode())
+
+
+def shown(url: str) -> str:
+    """Return a URL without the name and the password in it."""
+    return _USERINFO.sub("********", url)
+
+
+def same_url(one: str, other: str) -> bool:
+    """Return whether two URLs name one repository by their text alone."""
+
+    def plain(url: str) -> str:
+        url = url.rstrip("/")
+        return url[:-4] if url.endswith(".git") else url
+
+    return plain(one) == plain(other)
+
+
+def is_local(url: str) -> bool:
+    """Return whether a URL is a path of this machine."""
+    return url.startswith(("/", "file://"))

@@ -1,0 +1,238 @@
+"""Machine: what code on a node holds to read, run and write."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat as modes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any, Callable, Optional
+
+from k3env.node.cancel import Cancel
+
+if TYPE_CHECKING:
+    from k3env.node.process import Completed
+
+READ_BYTES = 1 << 20
+# Another environment's Python must not leak into the commands that we start: inside a venv, build_wheel.py makes none.
+# Nor another repository: in a git hook, these name the one that the hook is of.
+_FOREIGN = (
+    *("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "CONDA_PREFIX", "__PYVENV_LAUNCHER__"),
+    *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_PREFIX"),
+)
+
+
+@dataclass(frozen=True)
+class Space:
+    """Free space for an unprivileged user."""
+
+    free_bytes: int
+    free_inodes: int
+
+
+class Machine:
+    """The node, or a simulated one: its files are looked up in an overlay directory first."""
+
+    def __init__(
+        self,
+        *,
+        overlay: Optional[str] = None,
+        environment: Optional[Mapping[str, str]] = None,
+        name: str = "local",
+        cancel: Optional[Cancel] = None,
+        on_progress: Optional[Callable[[str, Optional[float]], object]] = None,
+    ) -> None:
+        """`name` stands in log names: "RUN-HOST-TASK". `environment` is added to the process's own."""
+        self.overlay = overlay
+        self.name = name
+        self.cancel = cancel or Cancel()
+        self.environment = {key: value for key, value in os.environ.items() if key not in _FOREIGN}
+        self.environment.setdefault("LANG", "C.UTF-8")
+        self.environment.update(environment or {})
+        self._on_progress = on_progress
+        self._on_commit: Optional[Callable[[], None]] = None
+        self._answers: Optional[dict[str, Any]] = None
+
+    @property
+    def simulated(self) -> bool:
+        """Whether this is a node of the sandbox."""
+        return self.overlay is not None
+
+    # Reading. OSError passes through: a fact turns it into Unreadable.
+
+    def read(self, path: str, limit: int = READ_BYTES) -> bytes:
+        """Return the first `limit` bytes of a file."""
+        with open(self._found(path), "rb") as file:
+            return file.read(limit)
+
+    def text(self, path: str, limit: int = READ_BYTES) -> str:
+        """Return a file as text, undecodable bytes replaced."""
+        return self.read(path, limit).decode("utf-8", "replace")
+
+    def list(self, path: str) -> tuple[str, ...]:
+        """Return the names in a directory, sorted."""
+        return tuple(sorted(os.listdir(self._found(path))))
+
+    def stat(self, path: str, follow: bool = True) -> Optional[os.stat_result]:
+        """Return the status of a path, or None if nothing is there."""
+        try:
+            return os.stat(self._found(path), follow_symlinks=follow)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def exists(self, path: str) -> bool:
+        """Return whether a path leads to something; a dangling link does not."""
+        return self.stat(path) is not None
+
+    def is_dir(self, path: str) -> bool:
+        """Return whether a path leads to a directory."""
+        found = self.stat(path)
+        return found is not None and modes.S_ISDIR(found.st_mode)
+
+    def is_file(self, path: str) -> bool:
+        """Return whether a path leads to a regular file."""
+        found = self.stat(path)
+        return found is not None and modes.S_ISREG(found.st_mode)
+
+    def space(self, path: str) -> Space:
+        """Return what is free on the filesystem of a path."""
+        for prefix in sorted(self._answer("free_bytes", {}), key=len, reverse=True):
+            if path == prefix or path.startswith(prefix.rstrip("/") + "/"):
+                inodes = self._answer("free_inodes", {}).get(prefix, 1 << 30)
+                return Space(int(self._answer("free_bytes", {})[prefix]), int(inodes))
+        found = os.statvfs(path)
+        # Filesystems without inodes (btrfs, some network ones) report 0 of 0.
+        return Space(found.f_bavail * found.f_frsize, found.f_favail if found.f_files else 1 << 62)
+
+    def cpus(self) -> int:
+        """Return how many CPUs this process may use."""
+        return int(self._answer("cpus", len(os.sched_getaffinity(0))))
+
+    # Running
+
+    def which(self, program: str) -> Optional[str]:
+        """Return the path of a program in this machine's PATH, or None."""
+        import shutil
+
+        return shutil.which(program, path=self.environment.get("PATH"))
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float = 30.0,
+        cwd: Optional[str] = None,
+        environment: Optional[Mapping[str, str]] = None,
+        stdin: bytes = b"",
+    ) -> Completed:
+        """Run a command. A program that is missing or may not be started counts as exit code 127 or 126."""
+        from k3env.node import process
+
+        merged = {**self.environment, **(environment or {})}
+        try:
+            return process.run(argv, environment=merged, timeout_s=timeout_s, cancel=self.cancel, cwd=cwd, stdin=stdin)
+        except OSError as error:
+            return _not_started(argv, error)
+
+    def stream(
+        self,
+        argv: Sequence[str],
+        *,
+        log: IO[bytes],
+        on_line: Callable[[str], None],
+        inactivity_s: float = 1800.0,
+        cwd: Optional[str] = None,
+        environment: Optional[Mapping[str, str]] = None,
+    ) -> Completed:
+        """Run a long command; see process.stream. A program that can't be started counts as 127 or 126."""
+        from k3env.node import process
+
+        merged = {**self.environment, **(environment or {})}
+        try:
+            return process.stream(
+                argv,
+                environment=merged,
+                inactivity_s=inactivity_s,
+                on_line=on_line,
+                log=log,
+                cancel=self.cancel,
+                cwd=cwd,
+            )
+        except OSError as error:
+            return _not_started(argv, error)
+
+    def on_progress(self, tell: Callable[[str, Optional[float]], object]) -> None:
+        """Send progress here from now on."""
+        self._on_progress = tell
+
+    def on_commit(self, confirm: Callable[[], None]) -> None:
+        """Ask this before something final is written."""
+        self._on_commit = confirm
+
+    def commit(self) -> None:
+        """Make sure that this task may still write what others will believe, such as a manifest.
+
+        Raises Refused if its lease was lost.
+        """
+        if self._on_commit is not None:
+            self._on_commit()
+
+    def progress(self, text: str, fraction: Optional[float] = None) -> None:
+        """Tell followers how far a task is; `fraction` of 1 only where the total is known."""
+        if self._on_progress is not None:
+            self._on_progress(text, fraction)
+
+    # Writing. Never through a symlink at the last component.
+
+    def write(self, path: str, data: bytes, mode: int = 0o644) -> None:
+        """Replace a file at once: readers see the old or the new content."""
+        temporary = f"{path}.k3env-{os.getpid()}"
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                os.fchmod(file.fileno(), mode)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+
+    def log(self, directory: str, keep: int = 10) -> IO[bytes]:
+        """Open this task's log in a directory that is made if needed, keeping the last `keep` logs there."""
+        os.makedirs(directory, exist_ok=True)
+        path = os.path.join(directory, f"{self.name}.log")
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        logs = [os.path.join(directory, name) for name in os.listdir(directory) if name.endswith(".log")]
+        for old in sorted(logs, key=lambda name: os.lstat(name).st_mtime)[:-keep]:
+            with contextlib.suppress(OSError):
+                os.unlink(old)
+        return os.fdopen(descriptor, "ab")
+
+    def _found(self, path: str) -> str:
+        if self.overlay is not None and os.path.isabs(path):
+            other = self.overlay + path
+            if os.path.lexists(other):
+                return other
+        return path
+
+    def _answer(self, key: str, default: Any) -> Any:
+        """Return what a simulated node says of itself where no file could: machine.json in its overlay."""
+        if self._answers is None:
+            self._answers = {}
+            if self.overlay is not None:
+                import json
+
+                with contextlib.suppress(FileNotFoundError):
+                    self._answers = json.loads(self.read("/machine.json"))
+        return self._answers.get(key, default)
+
+
+def _not_started(argv: Sequence[str], error: OSError) -> Completed:
+    from k3env.node.process import Completed
+
+    code = 126 if isinstance(error, PermissionError) else 127
+    return Completed(tuple(argv), code, b"", f"{argv[0]}: {error.strerror}".encode())

@@ -1,0 +1,79 @@
+"""Modules change: each brings one thing into its wanted state.
+
+A module NAME is the one subclass of Module in k3env/node/modules/NAME.py; nothing registers it.
+"""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+import re
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from k3env.node.machine import Machine
+    from k3env.protocol.finding import Change, Finding
+    from k3env.protocol.profile import Profile
+
+CONFIG = {"extra": "forbid", "use_attribute_docstrings": True}
+"""How the controller's validation reads a module's dataclass."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """Parameters, and the verbs that the worker calls; check mode, lease, deadline and proof are the worker's."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = CONFIG
+
+    def writes(self) -> tuple[str, ...]:
+        """Return the paths whose lease `apply` needs; a checkout's root for all that is in it."""
+        return ()
+
+    def changes(self, machine: Machine) -> tuple[Change, ...]:
+        """Return what is missing; empty when all is as wanted. It changes nothing.
+
+        Raises Refused for a state that `apply` won't touch.
+        """
+        return ()
+
+    def apply(self, machine: Machine, changes: tuple[Change, ...]) -> None:
+        """Make these changes.
+
+        Raises TaskFailed, with a remedy, when that can't be done.
+        """
+
+    def judge(self, machine: Machine, profile: Profile) -> tuple[Finding, ...]:
+        """Return findings about the state that is there now; one that fails, fails the task."""
+        return ()
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all modules, without importing them."""
+    return tuple(sorted(entry.name for entry in pkgutil.iter_modules(__path__) if not entry.name.startswith("_")))
+
+
+def find(name: str) -> type[Module]:
+    """Import a module by its name.
+
+    Raises KeyError for an unknown one.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise KeyError(name)
+    where = f"{__name__}.{name}"
+    try:
+        file = import_module(where)
+    except ModuleNotFoundError as error:
+        if error.name != where:
+            raise
+        raise KeyError(name) from None
+    for item in vars(file).values():
+        if isinstance(item, type) and issubclass(item, Module) and item.__module__ == where:
+            return item
+    raise KeyError(name)
+
+
+def inside(path: str, directory: str) -> bool:
+    """Return whether a path is a directory or lies in it, by name alone."""
+    return os.path.commonpath([os.path.abspath(path), os.path.abspath(directory)]) == os.path.abspath(directory)

@@ -1,0 +1,243 @@
+"""The steps of a build in place: mend the environment, build, install, write down what was made."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from k3env.errors import Refused, TaskFailed
+from k3env.k3 import build as k3
+from k3env.k3.pins import RECORDED
+from k3env.node import git, manifest
+from k3env.node.container import wrap
+from k3env.node.facts import build, checkout, system, venv
+from k3env.node.facts.packages import Sites
+from k3env.node.modules import _steps
+from k3env.node.modules._pip import ENVIRONMENT, Pip, refuse_moves, usable
+
+if TYPE_CHECKING:
+    from k3env.node.facts.build import Build
+    from k3env.node.facts.venv import Venv
+    from k3env.node.machine import Machine
+    from k3env.node.modules.trtllm_build import TrtllmBuild
+
+_HELP_S = 300.0
+_ASK = "import sys; print('%d.%d' % sys.version_info[:2], sys.prefix == sys.base_prefix)"
+
+
+@dataclass(frozen=True)
+class Work:
+    """One build."""
+
+    machine: Machine
+    wanted: TrtllmBuild
+
+    @property
+    def root(self) -> str:
+        """The checkout."""
+        return self.wanted.repo
+
+    def move_aside(self, broken: Venv) -> None:
+        """Rename an environment that can't be mended; what is in it can still be looked at."""
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+        aside = f"{broken.path}.k3env-aside-{stamp}-{uuid.uuid4().hex[:6]}"
+        os.rename(broken.path, aside)
+        self.machine.progress(f"moved {broken.path} aside: {broken.unfinished}")
+
+    def relink(self, broken: Venv) -> None:
+        """Lead an environment's links to an interpreter of the same version; what is installed stays.
+
+        Raises Refused where there is no such interpreter.
+        """
+        version = broken.version or ""
+        python = venv.of_version(self.machine, version)
+        if python is None:
+            raise Refused(
+                f"{broken.path} needs Python {version}, and this node has none: {broken.dangling}",
+                expected=f"python{version} in PATH", found="none",
+                remedy=f"install Python {version}, or mv {broken.path} {broken.path}.old to have it made anew",
+                id="venv.no_python",
+            )  # fmt: skip
+        for name in venv.interpreter_names(version):
+            link = os.path.join(broken.path, "bin", name)
+            behind = re.search(r"python(\d+\.\d+)\Z", os.path.realpath(link))
+            if not os.path.exists(link) or (behind and behind[1] != version):
+                fresh = f"{link}.k3env-{os.getpid()}"
+                os.symlink(python.path, fresh)
+                os.replace(fresh, link)
+        config = os.path.join(broken.path, "pyvenv.cfg")
+        if not any(os.path.exists(os.path.join(broken.home or "/", name)) for name in venv.interpreter_names(version)):
+            self.machine.write(config, _rehomed(self.machine.text(config), python.path).encode())
+
+    def build(self, found: Build) -> tuple[str, ...]:
+        """Run build_wheel.py, see that it left what a whole build leaves, and return the arguments that it got.
+
+        Raises TaskFailed.
+        """
+        version = self._version()
+        arguments = self._arguments(found)
+        for name in ("dg_cache", "conan"):
+            os.makedirs(os.path.join(self.root, manifest.DIRECTORY, name), exist_ok=True)
+        self._take("build TensorRT LLM", (self._python(), k3.SCRIPT, *arguments))
+        if not self.machine.is_dir(os.path.join(self.root, f".venv-{version}")):
+            raise TaskFailed(
+                "the build made no environment of its own", expected=f"{self.root}/.venv-{version}",
+                found="nothing there", id="trtllm.no_venv",
+                remedy="see that python3 is no virtual environment's, and that TRTLLM_BUILD_ROOT is unset",
+            )  # fmt: skip
+        missing = build.wanting(self.machine, self.root, version)
+        if missing:
+            raise TaskFailed(
+                f"the build ended well, but left no {', '.join(missing)}",
+                expected="all libraries in tensorrt_llm/", found=f"{len(missing)} missing: {', '.join(missing)}",
+                remedy=f"see the log in {manifest.logs(self.root)}; a build by hand with --clean starts over",
+                id="trtllm.built",
+            )  # fmt: skip
+        return arguments
+
+    def install(self) -> None:
+        """Install the package from the checkout, so that what is imported is what was built."""
+        pip = self._pip(self._venv())
+        sites = Sites(self.machine, pip.venv, with_base=self.wanted.container.engine == "none")
+        if self.wanted.install == "no_deps":
+            pip.install("install TensorRT LLM", "--no-deps", "-e", ".", cwd=self.root)
+            return
+        if pip.can_resolve(sites):
+            moves = pip.resolution("see what installing would move", "-e", ".", cwd=self.root)
+            moves.pop(k3.PACKAGE, None)
+            image = pip.versions_in_image() if self.wanted.container.engine != "none" else {}
+            refuse_moves(moves, lambda name: sites.version(name) or image.get(name))
+        pip.install("install TensorRT LLM", "-e", ".", cwd=self.root)
+
+    def record(self, flags: tuple[str, ...]) -> None:
+        """Write the manifest, last of all."""
+        found = build.look(self.machine, self.root)
+        made = self._venv()
+        sites = Sites(self.machine, made, with_base=self.wanted.container.engine == "none")
+        manifest.write(
+            self.machine,
+            self.root,
+            manifest.Manifest(
+                commit=self.wanted.commit,
+                arch=self.wanted.arch,
+                cmake_arch=found.cmake_arch or "",
+                dirty=git.dirty_hash(self.machine, self.root),
+                submodules=git.submodule_commits(self.machine, self.root),
+                flags=flags,
+                image=self.wanted.container.image,
+                python=made.version or "",
+                versions=sites.versions(RECORDED),
+                artefacts=build.artefacts(self.machine, self.root, {}),
+            ),
+        )
+
+    def _arguments(self, found: Build) -> tuple[str, ...]:
+        from k3env.node.modules.trtllm_build import argv
+
+        configured = found.cmake_arch is not None
+        return argv(
+            self._flags(),
+            arch=self.wanted.arch,
+            jobs=self.wanted.jobs or self._jobs(),
+            configure=configured and not build.same_arch(found, self.wanted.arch),
+            clean=not build.same_home(found),
+        )
+
+    def _flags(self) -> frozenset[str]:
+        words = wrap(self.wanted.container, (self._python(), k3.SCRIPT, "--help"), repo=self.root)
+        environment = {**self._environment(), "COLUMNS": "200"}
+        done = self.machine.run(words, timeout_s=_HELP_S, cwd=self.root, environment=environment)
+        if not done.ok:
+            step = _steps.Step(f"ask {k3.SCRIPT} for its flags", words, "build")
+            raise _steps.failed(self.machine, step, done)
+        return checkout.flags(done.text)
+
+    def _jobs(self) -> int:
+        left = system.memory(self.machine)
+        return k3.build_jobs(system.cpus(self.machine).usable, left.available, left.cpu_nodes, left.cgroup)
+
+    def _python(self) -> str:
+        return "python3" if self.wanted.container.engine != "none" else venv.base_python(self.machine).path
+
+    def _version(self) -> str:
+        """Return the version of the interpreter that builds.
+
+        Raises TaskFailed if an image's is a virtual environment's: then the build would make none.
+        """
+        if self.wanted.container.engine == "none":
+            return venv.base_python(self.machine).version
+        words = wrap(self.wanted.container, ("python3", "-c", _ASK), repo=self.root)
+        done = self.machine.run(words, timeout_s=_HELP_S, environment=self._environment())
+        answer = done.text.splitlines()[-1:] or [""]
+        version, _, is_base = answer[0].partition(" ")
+        if not done.ok or not re.fullmatch(r"\d+\.\d+", version):
+            raise _steps.failed(self.machine, _steps.Step("start Python in the image", words, "build"), done)
+        if is_base != "True":
+            raise TaskFailed(
+                "the image's python3 is a virtual environment's, so the build would make none in the checkout",
+                expected="a base interpreter first in the image's PATH", found="a virtual environment's",
+                remedy="use a TensorRT LLM devel image", id="venv.no_python",
+            )  # fmt: skip
+        return version
+
+    def _venv(self) -> Venv:
+        path = os.path.join(self.root, f".venv-{self._version()}")
+        found = venv.read(self.machine, path, in_image=self.wanted.container.engine != "none")
+        return usable(found, path)
+
+    def _pip(self, made: Venv) -> Pip:
+        return Pip(self.machine, made, self.root, self.wanted.container, self._environment(), self.wanted.inactivity_s)
+
+    def _take(self, title: str, words: tuple[str, ...]) -> None:
+        environment = self._environment()
+        _steps.take(
+            self.machine,
+            _steps.Step(
+                title=title,
+                argv=wrap(self.wanted.container, words, repo=self.root, environment=environment),
+                tool="build",
+                cwd=self.root,
+                environment=environment,
+                inactivity_s=self.wanted.inactivity_s,
+                logs=manifest.logs(self.root),
+            ),
+        )
+
+    def _environment(self) -> dict[str, str]:
+        """Return what is added to the build's environment.
+
+        The build empties DeepGEMM's cache and writes conan's home: both are the checkout's own, not the user's.
+        """
+        own = os.path.join(self.root, manifest.DIRECTORY)
+        around = {
+            **ENVIRONMENT,
+            "PYTHONUNBUFFERED": "1",
+            "TRTLLM_DG_CACHE_DIR": os.path.join(own, "dg_cache"),
+            "CONAN_HOME": os.path.join(own, "conan"),
+        }
+        if self.wanted.container.engine == "none":
+            around["PATH"] = venv.base_path(self.machine)
+        if "TRTLLM_BUILD_ROOT" in self.machine.environment:
+            around["TRTLLM_BUILD_ROOT"] = ""  # In place means in the checkout.
+        return {**around, **self.wanted.environment}
+
+
+def _rehomed(config: str, python: str) -> str:
+    """Return a pyvenv.cfg that names another interpreter. Source: CPython's venv and virtualenv."""
+    home = os.path.dirname(python)
+    values = {
+        "home": home,
+        "executable": python,
+        "base-executable": python,
+        "base-prefix": os.path.dirname(home),
+        "base-exec-prefix": os.path.dirname(home),
+    }
+    lines = []
+    for line in config.splitlines():
+        key = line.partition("=")[0].strip()
+        lines.append(f"{key} = {values[key]}" if key in values else line)
+    return "\n".join(lines) + "\n"

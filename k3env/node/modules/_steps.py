@@ -1,0 +1,118 @@
+"""Steps: the long commands of a module, with their log, their progress, and what their failure means."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING, Optional
+
+from k3env.errors import TaskFailed
+from k3env.k3.diagnoses import Match, diagnose
+from k3env.node.progress import Meter
+from k3env.protocol.finding import Evidence, excerpt, printable
+
+if TYPE_CHECKING:
+    from k3env.node.machine import Machine
+    from k3env.node.process import Completed
+
+_KILLED = (-9, 137)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One long command."""
+
+    title: str
+    """What it does, for people: "build TensorRT LLM"."""
+    argv: Sequence[str]
+    tool: str
+    """Whose words it speaks: build, pip or git."""
+    cwd: Optional[str] = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    inactivity_s: float = 1800.0
+    logs: Optional[str] = None
+    """The directory of its log; None: it keeps none."""
+
+
+def take(machine: Machine, step: Step) -> Completed:
+    """Run a step to its end.
+
+    Raises TaskFailed with the log's path, its tail, and what it means.
+    """
+    done = attempt(machine, step)
+    if not done.ok:
+        raise failed(machine, step, done)
+    return done
+
+
+def attempt(machine: Machine, step: Step) -> Completed:
+    """Run a step, and return what became of it."""
+    machine.progress(step.title)
+    meter = Meter(machine, step.title)
+    with _log(machine, step.logs) as log:
+        log.write(f"$ {' '.join(map(shlex.quote, step.argv))}\n".encode())
+        log.flush()
+        return machine.stream(
+            step.argv,
+            log=log,
+            on_line=meter.line,
+            inactivity_s=step.inactivity_s,
+            cwd=step.cwd,
+            environment=step.environment,
+        )
+
+
+def failed(machine: Machine, step: Step, done: Completed) -> TaskFailed:
+    """Return the error that a failed step is."""
+    output = done.stdout + done.stderr
+    # A build that was itself killed says nothing; its shell would have said this.
+    said = output + (b"\nKilled" if done.exit_code in _KILLED and not done.timed_out else b"")
+    match = diagnose(step.tool, said.decode("utf-8", "replace"))
+    log = None if step.logs is None else os.path.join(step.logs, f"{machine.name}.log")
+    what = _ending(step, done)
+    command = " ".join(map(shlex.quote, step.argv))
+    tail = Evidence(log or command, done.exit_code, excerpt(output))
+    return TaskFailed(
+        f"{step.title} failed: {match.diagnosis.cause if match else what}",
+        expected=f"`{command}` to succeed",
+        found=f"{what}: {printable(match.line)}" if match else what,
+        remedy=_remedy(match, done, log),
+        id=match.diagnosis.id if match else f"{step.tool}.failed",
+        evidence=(*_quoted(match, tail), tail),
+    )
+
+
+def _ending(step: Step, done: Completed) -> str:
+    if done.timed_out:
+        return f"no output and no work for {step.inactivity_s:g} s"
+    if done.exit_code in (126, 127) and done.stderr:
+        return f"{step.argv[0]} can't be started"
+    if done.exit_code is not None and done.exit_code < 0:
+        return f"ended by signal {-done.exit_code}"
+    return f"exit code {done.exit_code}"
+
+
+def _remedy(match: Optional[Match], done: Completed, log: Optional[str]) -> str:
+    if match is not None:
+        advice = match.diagnosis.remedy
+    elif done.timed_out:
+        advice = "see where it hangs (network, a full or dead filesystem), or raise inactivity_s"
+    elif done.exit_code in (126, 127) and done.stderr:
+        advice = "install it, or see PATH"
+    else:
+        advice = "see what its output says"
+    return f"{advice}; log: {log}" if log else advice
+
+
+def _quoted(match: Optional[Match], tail: Evidence) -> tuple[Evidence, ...]:
+    """Return the line that says what went wrong, unless the tail shows it."""
+    if match is None or printable(match.line) in tail.excerpt:
+        return ()
+    return (Evidence(tail.source, tail.exit_code, excerpt(match.line.encode())),)
+
+
+def _log(machine: Machine, directory: Optional[str]) -> IO[bytes]:
+    return tempfile.TemporaryFile() if directory is None else machine.log(directory)

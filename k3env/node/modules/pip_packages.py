@@ -1,0 +1,291 @@
+"""pip_packages: packages in an environment, exactly as pinned; commits are proven, not read off version numbers."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Optional
+
+from k3env.k3.pins import is_protected, normalised
+from k3env.node.modules import Module
+from k3env.node.modules._parameters import check_path, has_credentials
+from k3env.node.requirements import applies, commit_of, described, for_pip, parse, shortcoming, unmet
+from k3env.protocol.container import Container
+from k3env.protocol.finding import Change, Finding
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
+    from k3env.node.facts.packages import Distribution, Sites
+    from k3env.node.facts.venv import Venv
+    from k3env.node.machine import Machine
+    from k3env.node.modules._pip import Pip
+    from k3env.protocol.profile import Profile
+
+ANEW, OVER = "--force-reinstall", "--ignore-installed"
+
+
+@dataclass(frozen=True)
+class PipPackages(Module):
+    """Install packages into a virtual environment, those alone that are not as wanted.
+
+    Before anything is installed, a dry run says what would move; a package that the image brings (torch, triton,
+    CUDA, CuTeDSL, TensorRT) is never moved. Only for a commit without dependencies there is no dry run: it would
+    clone the repository twice, and nothing but that package can move.
+    """
+
+    packages: tuple[str, ...]
+    """Requirements as pip takes them. A git repository is pinned by all 40 digits of a commit."""
+    venv: Optional[str] = None
+    """The environment; or name `checkout`."""
+    checkout: Optional[str] = None
+    """The TensorRT LLM checkout whose environment is meant: `.venv-X.Y`, by the base interpreter's version."""
+    no_deps: bool = False
+    """Install nothing but these packages; what they declare and miss is named."""
+    no_build_isolation: bool = False
+    """Build with what is in the environment."""
+    force_reinstall: bool = False
+    """Where something is to be installed, install it anew. What is as wanted is left alone all the same."""
+    no_cache: bool = False
+    """Neither use nor fill pip's cache: a wheel of one CUDA version is not taken for another's."""
+    no_index: bool = False
+    """Use `find_links` alone."""
+    index_url: Optional[str] = None
+    """The package index; unset: pip's own configuration. One with a password is passed by the environment."""
+    find_links: tuple[str, ...] = ()
+    """More places with wheels: directories or pages."""
+    if_guide_asks: bool = False
+    """Do nothing where the checkout's README and guide don't install FlashInfer from a git repository."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Added to pip's environment."""
+    container: Container = Container()
+    """The image that the environment's Python belongs to."""
+    inactivity_s: float = 1800.0
+    """How long pip may neither say nor compute anything, seconds."""
+
+    def __post_init__(self) -> None:
+        if (self.venv is None) == (self.checkout is None):
+            raise ValueError("name the environment: either `venv` or `checkout`")
+        check_path("venv" if self.checkout is None else "checkout", self.root)
+        if self.if_guide_asks and self.checkout is None:
+            raise ValueError("if_guide_asks needs `checkout`")
+        if not self.packages:
+            raise ValueError("packages names none")
+        wanted = [parse(text) for text in self.packages]
+        for needed in wanted:
+            if has_credentials(needed.url or ""):
+                raise ValueError(f"{needed.name}: a URL here must hold no password: use a credential helper")
+        names = [normalised(needed.name) for needed in wanted]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice:
+            raise ValueError(f"packages names {twice} twice")
+        if self.no_index and (self.index_url or not self.find_links):
+            raise ValueError("no_index needs find_links, and no index_url")
+        for place in (self.index_url or "https://", *self.find_links):
+            if not re.match(r"https?://|file://|/", place):
+                raise ValueError(f"expected a URL or an absolute path, found {place!r}")
+
+    @property
+    def root(self) -> str:
+        """The checkout, or the environment."""
+        return self.checkout or self.venv or ""
+
+    def writes(self) -> tuple[str, ...]:
+        """Return the checkout's root, or the environment."""
+        return (self.root,)
+
+    def changes(self, machine: Machine) -> tuple[Change, ...]:
+        """Return the packages that are not as wanted, read from their metadata: pip is not started.
+
+        Raises Refused for a package that is installed twice over.
+        """
+        if not self._is_asked_for(machine):
+            return ()
+        venv = self._venv(machine)
+        if venv is None or venv.unfinished:
+            return tuple(Change(needed.name, "absent", described(needed)) for needed in map(parse, self.packages))
+        pending = self._pending(machine, venv)
+        return tuple(Change(item.needed.name, item.before, described(item.needed)) for item in pending)
+
+    def apply(self, machine: Machine, changes: tuple[Change, ...]) -> None:
+        """Say what would move, then install what is not as wanted.
+
+        Raises Refused if a protected package would move, or if the environment can't be installed into; TaskFailed with
+        the log's path, its tail, and what it means if pip fails.
+        """
+        from k3env.node.modules._pip import record_versions, usable
+
+        venv = usable(self._venv(machine), self._where(machine) or f"of {self.root}")
+        pip = self._pip(machine, venv)
+        pending = self._pending(machine, venv)
+        self._refuse_moves(pip, tuple(item.needed for item in pending))
+        for flag in (ANEW, OVER, None):
+            texts = [for_pip(item.needed) for item in pending if item.flag == flag]
+            if texts:
+                pip.install(_title(texts), *self._flags(*((flag, "--no-deps") if flag else ())), *texts)
+        if not self.no_deps:
+            self._complete(pip, tuple(item.needed for item in pending if item.flag))
+        if self.checkout is not None:
+            record_versions(machine, self.checkout, self._sites(machine, venv))
+
+    def judge(self, machine: Machine, profile: Profile) -> tuple[Finding, ...]:
+        """Name what packages that were installed without dependencies declare that they need, and that is not there."""
+
+        # What an image brings is not seen from outside.
+        if not self.no_deps or self.container.engine != "none" or not self._is_asked_for(machine):
+            return ()
+        venv = self._venv(machine)
+        if venv is None or venv.unfinished:
+            return ()
+        sites, findings = self._sites(machine, venv), []
+        for needed in map(parse, self.packages):
+            found = sites.distribution(needed.name)
+            missing = unmet(found.requires, frozenset(needed.extras), sites.version, venv) if found else ()
+            if missing:
+                findings.append(_missing(needed.name, missing, sites, venv))
+        return tuple(findings)
+
+    def _complete(self, pip: Pip, forced: tuple[Requirement, ...]) -> None:
+        """Install what packages need that were installed by themselves."""
+        sites = self._sites(pip.machine, pip.venv)
+        missing: list[str] = []
+        for needed in forced:
+            found = sites.distribution(needed.name)
+            missing += unmet(found.requires, frozenset(needed.extras), sites.version, pip.venv) if found else ()
+        if missing:
+            self._refuse_moves(pip, tuple(map(parse, missing)))
+            pip.install(_title(missing), *self._flags(), *missing)
+
+    def _is_asked_for(self, machine: Machine) -> bool:
+        from k3env.node.facts.checkout import asks_for_fork
+
+        if not self.if_guide_asks or self.checkout is None or not machine.is_dir(self.checkout):
+            return True
+        return asks_for_fork(machine, self.checkout)
+
+    def _where(self, machine: Machine) -> Optional[str]:
+        from k3env.node.facts import venv
+        from k3env.node.modules._pip import cannot_find_python
+
+        if self.checkout is None:
+            return self.venv
+        try:
+            return venv.find(machine, self.checkout, self.container)
+        except FileNotFoundError as error:
+            raise cannot_find_python(error) from None
+
+    def _venv(self, machine: Machine) -> Optional[Venv]:
+        from k3env.node.facts import venv
+
+        path = self._where(machine)
+        return None if path is None else venv.read(machine, path, in_image=self.container.engine != "none")
+
+    def _sites(self, machine: Machine, venv: Venv) -> Sites:
+        from k3env.node.facts.packages import Sites
+
+        return Sites(machine, venv, with_base=self.container.engine == "none")
+
+    def _pip(self, machine: Machine, venv: Venv) -> Pip:
+        from k3env.node.modules._pip import Pip
+
+        secret = {"PIP_INDEX_URL": self.index_url} if self.index_url and has_credentials(self.index_url) else {}
+        return Pip(machine, venv, self.root, self.container, {**secret, **self.environment}, self.inactivity_s)
+
+    def _pending(self, machine: Machine, venv: Venv) -> tuple[_Pending, ...]:
+        """Return the requirements that are not met, and how each falls short."""
+        from k3env.node.facts.packages import Distribution
+        from k3env.node.modules._pip import refuse_several
+
+        sites, pending = self._sites(machine, venv), []
+        image: Optional[dict[str, str]] = None
+        for needed in map(parse, self.packages):
+            if not applies(needed, venv):
+                continue
+            refuse_several(sites, needed.name)
+            found = sites.distribution(needed.name)
+            if found is None and needed.url is None and self.container.engine != "none" and venv.system_site_packages:
+                image = self._pip(machine, venv).versions_in_image() if image is None else image
+                version = image.get(normalised(needed.name))
+                found = Distribution(normalised(needed.name), version, "") if version else None
+            before = shortcoming(needed, found)
+            if before is not None:
+                pending.append(_Pending(needed, before, _flag(needed, found)))
+        return tuple(pending)
+
+    def _flags(self, *more: str) -> tuple[str, ...]:
+        """Return pip's flags, each once."""
+        switches = (
+            ("--no-deps", self.no_deps),
+            ("--no-build-isolation", self.no_build_isolation),
+            ("--force-reinstall", self.force_reinstall),
+            ("--no-cache-dir", self.no_cache),
+            ("--no-index", self.no_index),
+        )
+        words = list(dict.fromkeys((*more, *(word for word, wanted in switches if wanted))))
+        if self.index_url and not has_credentials(self.index_url):
+            words += ["--index-url", self.index_url]
+        for place in self.find_links:
+            words += ["--find-links", place]
+        return tuple(words)
+
+    def _refuse_moves(self, pip: Pip, wanted: tuple[Requirement, ...]) -> None:
+        """Let pip say what it would install, tell it, and refuse what must not move."""
+        from k3env.errors import Refused
+        from k3env.node.modules._pip import refuse_moves
+
+        commits = {needed.name: commit_of(needed) for needed in wanted} if self.no_deps else {}
+        moves = {normalised(name): f"commit {commit[:12]}" for name, commit in commits.items() if commit}
+        asked = [for_pip(needed) for needed in wanted if not commits.get(needed.name)]
+        sites = self._sites(pip.machine, pip.venv)
+        if asked and pip.can_resolve(sites):
+            moves.update(pip.resolution("see what installing would move", *self._flags(), *asked))
+        elif asked and not self.no_deps:
+            raise Refused(
+                "this environment's pip can't say what an installation would move",
+                expected="pip 22.2 or later", found=f"pip {sites.version('pip')}",
+                remedy=f"{pip.venv.python} -m pip install -U pip, or set no_deps: true", id="pip.too_old",
+            )  # fmt: skip
+        is_seen = self.container.engine == "none" or not any(map(is_protected, moves))
+        image = {} if is_seen else pip.versions_in_image()
+
+        def version_of(name: str) -> Optional[str]:
+            return sites.version(name) or image.get(name)
+
+        told = (f"{name} {version_of(name) or 'absent'} → {after}" for name, after in sorted(moves.items()))
+        pip.machine.progress(f"would install {'; '.join(told)}")
+        refuse_moves(moves, version_of)
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """A requirement that is not met."""
+
+    needed: Requirement
+    before: str
+    flag: Optional[str]
+    """What pip must be told, which would call it satisfied; None: nothing."""
+
+
+def _flag(needed: Requirement, found: Optional[Distribution]) -> Optional[str]:
+    """Return what makes pip install a requirement that it would call satisfied.
+
+    By its lights another commit of one version is satisfied, and a package whose files are gone; and one without a
+    RECORD, which an installation writes last, it can't remove.
+    """
+    if found is None or not (needed.url or found.lost):
+        return None
+    return OVER if any(path.endswith("/RECORD") for path in found.lost) else ANEW
+
+
+def _title(requirements: list[str]) -> str:
+    return f"install {', '.join(parse(text).name for text in requirements)}"
+
+
+def _missing(name: str, missing: tuple[str, ...], sites: Sites, venv: Venv) -> Finding:
+    found = [f"{text} ({sites.version(parse(text).name) or 'absent'})" for text in missing]
+    return Finding(
+        "pip.requirements", "warn", "warn", subject=name,
+        message=f"{name} was installed without its dependencies, and declares what is not there: {', '.join(found)}",
+        expected=", ".join(missing), found=", ".join(found),
+        remedy=f"{venv.python} -m pip install --no-deps {' '.join(repr(text) for text in missing)}",
+    )  # fmt: skip

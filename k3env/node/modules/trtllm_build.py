@@ -1,0 +1,198 @@
+"""trtllm_build: TensorRT LLM built in place, and installed from its checkout."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Optional
+
+from k3env.errors import Refused, TaskFailed
+from k3env.k3 import build as k3
+from k3env.node.modules import Module
+from k3env.node.modules._parameters import check_commit, check_path
+from k3env.protocol.container import Container
+from k3env.protocol.finding import Change, Finding
+
+if TYPE_CHECKING:
+    from k3env.node.facts.build import Build
+    from k3env.node.facts.venv import Venv
+    from k3env.node.machine import Machine
+    from k3env.protocol.profile import Profile
+
+EXCLUDED = "/.k3env/"
+
+
+@dataclass(frozen=True)
+class TrtllmBuild(Module):
+    """Build TensorRT LLM in its checkout, and install it from there.
+
+    What is up to date, the things themselves say: CMakeCache.txt, the libraries, direct_url.json. Only which commit a
+    build is of, and whether its libraries are still those, needs the manifest. HEAD is git_checkout's.
+    """
+
+    repo: str
+    """Absolute path of the checkout, the same that the jobs use."""
+    commit: str
+    """What HEAD must be at, all 40 hexadecimal digits."""
+    arch: str = "103-real"
+    """CUDA architectures: 103-real for GB300 and B300, 100-real for GB200 and B200."""
+    jobs: Optional[int] = None
+    """Compile jobs; unset: by CPUs and memory, 4 GiB each."""
+    install: Literal["no_deps", "resolve"] = "no_deps"
+    """`resolve` is the deployment guide's form; it may put the FlashInfer of requirements.txt back."""
+    container: Container = Container()
+    """The image that the build runs in."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Added to the build's environment."""
+    inactivity_s: float = 1800.0
+    """How long the build may neither say nor compute anything, seconds."""
+
+    def __post_init__(self) -> None:
+        check_path("repo", self.repo)
+        check_commit("commit", self.commit)
+        problem = k3.arch_problem(self.arch)
+        if problem:
+            raise ValueError(f"arch: {problem}")
+        if self.jobs is not None and self.jobs < 1:
+            raise ValueError(f"jobs must be at least 1, found {self.jobs}")
+
+    def writes(self) -> tuple[str, ...]:
+        """Return the checkout's root."""
+        return (self.repo,)
+
+    def changes(self, machine: Machine) -> tuple[Change, ...]:
+        """Return what differs: the environment, the build, the installation."""
+        return (*self._venv_changes(machine), *self._build_changes(machine), *self._install_changes(machine))
+
+    def apply(self, machine: Machine, changes: tuple[Change, ...]) -> None:
+        """Mend the environment, build, install, and write down what was made, each only where it is needed.
+
+        Raises Refused if HEAD is elsewhere, TaskFailed with log, tail and meaning if a step fails.
+        """
+        from k3env.node import git
+        from k3env.node.modules import _building
+
+        self._require_head(machine)
+        git.exclude(machine, self.repo, EXCLUDED)
+        work = _building.Work(machine, self)
+        venv = self._venv(machine)
+        if venv is not None and venv.unfinished:
+            work.move_aside(venv)
+        elif venv is not None and venv.dangling:
+            work.relink(venv)
+        found = self._found(machine)
+        same_commit = found.manifest is not None and found.manifest.commit == self.commit
+        built = bool(self._build_changes(machine)) or self._venv(machine) is None
+        flags = work.build(found) if built else ()
+        installed = bool(self._install_changes(machine)) or not same_commit
+        if installed:
+            work.install()
+        if built:
+            work.record(flags)
+
+    def judge(self, machine: Machine, profile: Profile) -> tuple[Finding, ...]:
+        """Warn of a build that was made from local changes."""
+        from k3env.node import manifest
+
+        made = manifest.read(machine, self.repo)
+        if made is None or made.dirty is None or made.commit != self.commit:
+            return ()
+        return (
+            Finding(
+                "trtllm.dirty", "warn", "warn", subject=self.repo,
+                message=f"TensorRT LLM was built from {self.commit[:12]} with local changes",
+                expected="a build of the commit alone", found=f"local changes, hash {made.dirty[:12]}",
+                remedy=f"commit or discard them, remove {manifest.path(self.repo)}, and build again",
+            ),
+        )  # fmt: skip
+
+    def _venv_path(self, machine: Machine) -> Optional[str]:
+        from k3env.node.facts import venv
+        from k3env.node.modules._pip import cannot_find_python
+
+        try:
+            return venv.expected(machine, self.repo, self.container)
+        except FileNotFoundError as error:
+            raise cannot_find_python(error) from None
+
+    def _venv(self, machine: Machine) -> Optional[Venv]:
+        from k3env.node.facts import venv
+
+        path = self._venv_path(machine)
+        return None if path is None else venv.read(machine, path, in_image=self.container.engine != "none")
+
+    def _found(self, machine: Machine) -> Build:
+        from k3env.node.facts import build
+
+        return build.look(machine, self.repo)
+
+    def _venv_changes(self, machine: Machine) -> tuple[Change, ...]:
+        path, venv = self._venv_path(machine), self._venv(machine)
+        what = f"environment {path or os.path.join(self.repo, '.venv-X.Y')}"
+        if venv is None:
+            return (Change(what, "absent", "made by the build"),)
+        if venv.unfinished:
+            return (Change(what, venv.unfinished, "moved aside and made anew"),)
+        return (Change(what, venv.dangling, f"its links lead to a Python {venv.version}"),) if venv.dangling else ()
+
+    def _build_changes(self, machine: Machine) -> tuple[Change, ...]:
+        from k3env.node import git
+        from k3env.node.facts import build
+
+        found = self._found(machine)
+        changes = build.differences(found, commit=self.commit, arch=self.arch, image=self.container.image)
+        made = found.manifest
+        if not changes and made is not None and made.dirty is not None:
+            now = git.dirty_hash(machine, self.repo)
+            if now != made.dirty:
+                return (Change("local changes that were built", made.dirty[:12], now[:12] if now else "none"),)
+        return changes
+
+    def _install_changes(self, machine: Machine) -> tuple[Change, ...]:
+        from k3env.node.facts.packages import Sites
+        from k3env.node.modules._pip import refuse_several
+
+        venv, after = self._venv(machine), f"editable from {self.repo}"
+        if venv is None:
+            return (Change(k3.PACKAGE, "not installed", after),)
+        if venv.unfinished:
+            return ()  # It goes with the environment.
+        sites = Sites(machine, venv, with_base=False)
+        refuse_several(sites, k3.PACKAGE)
+        found = sites.distribution(k3.PACKAGE)
+        if found is None:
+            return (Change(k3.PACKAGE, "not installed", after),)
+        if found.lost:
+            return (Change(k3.PACKAGE, f"without {', '.join(found.lost[:3])}", after),)
+        return () if found.editable_from(self.repo) else (Change(k3.PACKAGE, found.origin, after),)
+
+    def _require_head(self, machine: Machine) -> None:
+        from k3env.node import git
+
+        head = git.head(machine, self.repo)
+        if head != self.commit:
+            raise Refused(
+                f"{self.repo} is not at the commit that is to be built",
+                expected=self.commit, found=head or "no git checkout there",
+                remedy="let git_checkout bring it there (tag `build`), or set trtllm_commit to what HEAD is at",
+                id="trtllm.head",
+            )  # fmt: skip
+
+
+def argv(flags: frozenset[str], *, arch: str, jobs: int, configure: bool, clean: bool) -> tuple[str, ...]:
+    """Return the arguments of build_wheel.py, leaving out what this checkout's does not know.
+
+    Raises TaskFailed if it does not take an architecture at all.
+    """
+    if "--cuda_architectures" not in flags:
+        raise TaskFailed(
+            f"this checkout's {k3.SCRIPT} takes no --cuda_architectures",
+            expected="--cuda_architectures among its flags", found=", ".join(sorted(flags)) or "no flags",
+            remedy="see that repo is a TensorRT LLM checkout, at a commit with Kimi K3", id="trtllm.script",
+        )  # fmt: skip
+    words = ["--cuda_architectures", arch]
+    words += [flag for flag in ("--skip_building_wheel", "--yes") if flag in flags]
+    words += ["-j", str(jobs)] if flags & {"-j", "--job_count"} else []
+    words += ["--clean"] if clean and "--clean" in flags else []
+    words += ["--configure_cmake"] if configure and "--configure_cmake" in flags else []
+    return tuple(words)

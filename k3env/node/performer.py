@@ -1,0 +1,244 @@
+"""Perform one task: the same road for every module.
+
+`changes`; none, ok. In check mode, report them. Else take the lease on `writes`, look again (another node may have
+done it), `apply`, and look once more: what is left fails the task. Then `judge`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass, replace
+from typing import Any, Callable, Optional
+
+from k3env.errors import K3Error, TaskFailed
+from k3env.node import modules
+from k3env.node.cancel import Cancel, Cancelled
+from k3env.node.lease import Owner, nonce
+from k3env.node.leases import held, holders
+from k3env.node.machine import Machine
+from k3env.node.modules import Module
+from k3env.protocol import codec
+from k3env.protocol.finding import FAIL, SKIP, Change, Evidence, Finding, Result
+from k3env.protocol.line import APPLY as APPLYING
+from k3env.protocol.line import PROGRESS, WAITING
+from k3env.protocol.plan import APPLY, STOP, Plan, Start, Task
+from k3env.protocol.profile import Profile
+from k3env.protocol.secret import reveal
+
+UNFOLLOWED_S = 15.0
+"""How long a plan that stops when nobody follows it goes on, seconds: a reconnect must fit in."""
+Emit = Callable[[str, Optional[str], dict[str, Any]], None]
+
+
+@dataclass
+class Performer:
+    """What performing tasks of one run needs."""
+
+    start: Start
+    plan: Plan
+    secrets: dict[str, str]
+    run_dir: str
+    emit: Emit
+    cancel: Cancel
+    pending: bool = False
+    """Check mode: an earlier task has changes to make."""
+
+    @classmethod
+    def begin(
+        cls,
+        start: dict[str, Any],
+        plan: dict[str, Any],
+        secrets: dict[str, str],
+        run_dir: str,
+        emit: Emit,
+        cancel: Cancel,
+    ) -> Performer:
+        """Make ready for the first task; a worker that nobody follows any more may have to stop from now on."""
+        if plan.get("when_unfollowed") == STOP:
+            from k3env.node.followers import stop_when_unfollowed
+
+            stop_when_unfollowed(run_dir, cancel, UNFOLLOWED_S)
+        return cls(Start(**start), codec.decode(Plan, plan), secrets, run_dir, emit, cancel)
+
+    def perform(self, task: dict[str, Any]) -> dict[str, Any]:
+        """Perform a task, JSON to JSON; whatever goes wrong becomes its result."""
+        result = self._perform(codec.decode(Task, task))
+        self.pending = self.pending or (self.plan.mode != APPLY and result.status == "changed")
+        encoded: dict[str, Any] = codec.encode(result)
+        return encoded
+
+    def _perform(self, task: Task) -> Result:
+        """Perform a task as its user, within its deadline."""
+        try:
+            self.cancel.check()
+            if task.timeout_s:
+                signal.setitimer(signal.ITIMER_REAL, task.timeout_s)
+            return self._as_user(task)
+        except Cancelled:
+            if not self.cancel.expired:
+                return Result("cancelled", self.cancel.reason)
+            self.cancel.expired = False
+            return _failed("task.timeout", f"took longer than {task.timeout_s:g} s", "raise its timeout")
+        except K3Error as error:
+            return _refused(error)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _as_user(self, task: Task) -> Result:
+        name = task.become_user or self.plan.user
+        if name is None:
+            return self._safely(task)
+        from k3env.node import users
+
+        return users.perform(name, lambda emit: replace(self, emit=emit)._safely(task), self.emit, self.cancel)
+
+    def _safely(self, task: Task) -> Result:
+        """Turn whatever a module raises into a failed result; a defect of ours says so and keeps its trace."""
+        try:
+            return self._once(task)
+        except K3Error as error:
+            return _refused(error)
+        except OSError as error:
+            return _failed(
+                "task.os",
+                f"{error.strerror or error}{': ' + str(error.filename) if error.filename else ''}",
+                "see what the path is, and whether this user may use it",
+            )
+        except (codec.DecodeError, KeyError, ImportError) as error:
+            return _failed("task.payload", f"module {task.module}: {error}", "use one k3env on controller and node")
+        except Exception as error:
+            import traceback
+
+            trace = Evidence(os.path.join(self.run_dir, "worker.log"), None, traceback.format_exc()[-2000:])
+            traceback.print_exc()
+            found = f"{type(error).__name__}: {error}"
+            return _failed("task.defect", f"a defect in module {task.module}: {found}", "please report it", trace)
+
+    def _once(self, task: Task) -> Result:
+        module: Module = codec.decode(modules.find(task.module), reveal(task.parameters, self.secrets), task.module)
+        machine = self._machine(task)
+        profile: Profile = codec.decode(Profile, self.plan.profile)
+        changes, message = module.changes(machine), ""
+        pending = self.pending
+        if changes and self.plan.mode != APPLY:
+            message, pending = self._holders(module, task), True
+        elif changes:
+            changes, adopted = self._under_lease(task, module, machine)
+            if adopted is not None:
+                return adopted
+        findings = module.judge(machine, profile)
+        if pending:
+            findings = _after_pending(findings)
+        failed = [finding for finding in findings if finding.status == FAIL]
+        if failed:
+            return Result("failed", _summary(failed), changes, findings)
+        return Result("changed" if changes else "ok", message, changes, findings)
+
+    def _under_lease(self, task: Task, module: Module, machine: Machine) -> tuple[tuple[Change, ...], Optional[Result]]:
+        def is_done() -> bool:
+            return not module.changes(machine)
+
+        with held(module.writes(), self._owner(task), self.cancel, self._waiting(task), is_done) as leases:
+            if leases.adopted is not None or leases.done:
+                return (), leases.adopted
+
+            def tell(text: str, fraction: Optional[float]) -> None:
+                self._progress(task, text, fraction)
+                leases.progress(text)
+
+            machine.on_progress(tell)
+            machine.on_commit(leases.confirm)
+            tries = 1 + max(0, task.retries)
+            for left in reversed(range(tries)):
+                try:
+                    return self._apply(task, module, machine), None
+                except K3Error as error:
+                    if not left:
+                        leases.failed(error)
+                        raise
+                with self.cancel:
+                    time.sleep(task.delay_s)
+        raise AssertionError("a loop over at least one try returns or raises")
+
+    def _apply(self, task: Task, module: Module, machine: Machine) -> tuple[Change, ...]:
+        changes = module.changes(machine)
+        if not changes:
+            return ()
+        self.emit(APPLYING, task.id, {"changes": codec.encode(changes), "module": task.module})
+        module.apply(machine, changes)
+        left = module.changes(machine)
+        if left:
+            raise TaskFailed(
+                f"{task.module} is not done: "
+                + "; ".join(f"{item.what}: {item.before} → {item.after}" for item in left),
+                expected="nothing left to change",
+                found=f"{len(left)} of {len(changes)} changes are left",
+                remedy="see the task's log; run it again with --diff",
+                id="task.unproven",
+            )
+        return changes
+
+    def _holders(self, module: Module, task: Task) -> str:
+        return "; ".join(f"{path} is held by {owner}" for path, owner in holders(module.writes(), self._owner(task)))
+
+    def _machine(self, task: Task) -> Machine:
+        return Machine(
+            overlay=self.start.overlay,
+            environment=task.environment,
+            name=f"{self.start.run}-{self.start.host}-{task.id}",
+            cancel=self.cancel,
+            on_progress=lambda text, fraction: self._progress(task, text, fraction),
+        )
+
+    def _progress(self, task: Task, text: str, fraction: Optional[float]) -> None:
+        self.emit(PROGRESS, task.id, {"text": text[:200], "fraction": fraction})
+
+    def _waiting(self, task: Task) -> Callable[[Any, str], None]:
+        last: list[Any] = [None, 0.0]
+
+        def tell(owner: Any, progress: str) -> None:
+            if (owner, progress) != last[0] and time.monotonic() - last[1] >= 1.0:
+                last[:] = [(owner, progress), time.monotonic()]
+                self.emit(WAITING, task.id, {"owner": str(owner), "host": owner.host, "progress": progress})
+
+        return tell
+
+    def _owner(self, task: Task) -> Any:
+
+        boot_id = Machine(overlay=self.start.overlay).text("/proc/sys/kernel/random/boot_id").strip()
+        return Owner(
+            host=self.start.host,
+            nodename=os.uname().nodename,
+            boot_id=boot_id,
+            pid=os.getpid(),
+            pid_namespace=os.readlink("/proc/self/ns/pid"),
+            run=self.start.run,
+            task=task.id,
+            person=self.start.owner,
+            nonce=nonce(),
+            since=time.time(),
+        )
+
+
+def _after_pending(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Turn failures into skips: check mode can't see what the changes before would have made."""
+    return tuple(
+        replace(item, status=SKIP, message="after pending changes") if item.status == FAIL else item
+        for item in findings
+    )
+
+
+def _summary(failed: list[Finding]) -> str:
+    first = failed[0].message or f"{failed[0].id}: expected {failed[0].expected}, found {failed[0].found}"
+    return first if len(failed) == 1 else f"{first} (+{len(failed) - 1} more)"
+
+
+def _refused(error: K3Error) -> Result:
+    return Result("failed", str(error), findings=(replace(error.finding, scope="node"),))
+
+
+def _failed(id: str, message: str, remedy: str, *evidence: Evidence) -> Result:
+    finding = Finding(id, FAIL, message=message, remedy=remedy, evidence=evidence)
+    return Result("failed", message, findings=(finding,))

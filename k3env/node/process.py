@@ -1,0 +1,231 @@
+"""External commands: bytes kept, output bounded, deadline, terminate, kill, leave behind."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Callable, Optional
+
+from k3env.node.cancel import Cancel
+from k3env.protocol.finding import Evidence, excerpt
+
+OUTPUT_BYTES = 1 << 20
+GRACE_S = 2.0
+POLL_S = 1.0
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True)
+class Completed:
+    """What became of a command."""
+
+    argv: tuple[str, ...]
+    exit_code: Optional[int]
+    """Negative: ended by that signal. None: it does not end, and was left behind."""
+    stdout: bytes = b""
+    """The last 1 MiB; of a streamed command, of both streams."""
+    stderr: bytes = b""
+    timed_out: bool = False
+    duration_s: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """Whether the command ended with 0 in time."""
+        return self.exit_code == 0 and not self.timed_out
+
+    @property
+    def text(self) -> str:
+        """Standard output, decoded late, without the last newline."""
+        return self.stdout.decode("utf-8", "replace").rstrip("\n")
+
+    def evidence(self) -> Evidence:
+        """Return the command as a person would type it, with what it said."""
+        import shlex
+
+        said = self.stderr if self.stderr.strip() else self.stdout
+        return Evidence(" ".join(shlex.quote(word) for word in self.argv), self.exit_code, excerpt(said))
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    timeout_s: float,
+    cancel: Cancel,
+    cwd: Optional[str] = None,
+    stdin: bytes = b"",
+) -> Completed:
+    """Run a command to its end or its deadline (seconds of wall clock).
+
+    Raises FileNotFoundError or PermissionError if it can't be started.
+    """
+    begun = time.monotonic()
+    child = _start(argv, environment, cwd, subprocess.PIPE, stdin)
+    outputs = {"stdout": bytearray(), "stderr": bytearray()}
+    timed_out = False
+    try:
+        with selectors.DefaultSelector() as selector:
+            for name in outputs:
+                selector.register(getattr(child, name), selectors.EVENT_READ, outputs[name])
+            while selector.get_map():
+                left = begun + timeout_s - time.monotonic()
+                if left <= 0:
+                    timed_out = True
+                    break
+                with cancel:
+                    ready = selector.select(left)
+                for key, _ in ready:
+                    data = os.read(key.fd, _CHUNK)
+                    if not data:
+                        selector.unregister(key.fileobj)
+                    _append(key.data, data)
+        if not timed_out:
+            timed_out = not _wait(child, begun + timeout_s - time.monotonic(), cancel)
+    finally:
+        _end(child)
+    return Completed(
+        tuple(argv),
+        child.returncode,
+        bytes(outputs["stdout"]),
+        bytes(outputs["stderr"]),
+        timed_out,
+        time.monotonic() - begun,
+    )
+
+
+def stream(
+    argv: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    inactivity_s: float,
+    on_line: Callable[[str], None],
+    log: IO[bytes],
+    cancel: Cancel,
+    cwd: Optional[str] = None,
+) -> Completed:
+    """Run a long command, its output going line by line to `on_line` and whole to `log`.
+
+    The deadline is inactivity: seconds without output and without CPU time of any of its processes.
+    """
+    begun = active = time.monotonic()
+    child = _start(argv, environment, cwd, subprocess.STDOUT, b"")
+    tail, partial, used, timed_out = bytearray(), bytearray(), 0.0, False
+    assert child.stdout is not None  # noqa: S101 - PIPE was asked for
+    try:
+        with selectors.DefaultSelector() as selector:
+            selector.register(child.stdout, selectors.EVENT_READ)
+            while True:
+                with cancel:
+                    ready = selector.select(POLL_S)
+                now = time.monotonic()
+                if ready:
+                    data = os.read(child.stdout.fileno(), _CHUNK)
+                    if not data:
+                        break
+                    log.write(data)
+                    log.flush()
+                    _append(tail, data)
+                    _lines(partial, data, on_line)
+                    active = now
+                elif (cpu := _session_cpu_s(child.pid)) > used:
+                    used, active = cpu, now
+                elif now - active > inactivity_s:
+                    timed_out = True
+                    break
+        if partial:
+            on_line(partial.decode("utf-8", "replace"))
+        if not timed_out:
+            timed_out = not _wait(child, inactivity_s, cancel)
+    finally:
+        _end(child)
+    return Completed(tuple(argv), child.returncode, bytes(tail), b"", timed_out, time.monotonic() - begun)
+
+
+def _start(
+    argv: Sequence[str], environment: Mapping[str, str], cwd: Optional[str], stderr: int, stdin: bytes
+) -> subprocess.Popen[bytes]:
+    """Start a command as leader of its own session, so that all of it can be ended."""
+    import tempfile
+
+    with tempfile.TemporaryFile() as source:
+        source.write(stdin)
+        source.seek(0)
+        return subprocess.Popen(
+            list(argv),
+            stdin=source,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            cwd=cwd,
+            env=dict(environment),
+            start_new_session=True,
+        )
+
+
+def _append(buffer: bytearray, data: bytes) -> None:
+    buffer += data
+    if len(buffer) > OUTPUT_BYTES:
+        del buffer[:-OUTPUT_BYTES]
+
+
+def _lines(partial: bytearray, data: bytes, on_line: Callable[[str], None]) -> None:
+    """Pass on whole lines; a progress bar's carriage return ends one too, 64 KiB without an end does as well."""
+    partial += data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    *whole, rest = bytes(partial).split(b"\n")
+    if len(rest) > _CHUNK:
+        whole, rest = [*whole, rest], b""
+    partial[:] = rest
+    for line in whole:
+        on_line(line.decode("utf-8", "replace"))
+
+
+def _wait(child: subprocess.Popen[bytes], timeout_s: float, cancel: Cancel) -> bool:
+    with cancel:
+        try:
+            child.wait(max(0.01, timeout_s))
+        except subprocess.TimeoutExpired:
+            return False
+    return True
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End a command and all that it started: SIGTERM, SIGKILL, then leave it behind."""
+    ended = child.poll() is not None
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if ended and number == signal.SIGTERM:
+            continue
+        # After the leader's end its group may live on, or be gone.
+        try:
+            os.killpg(child.pid, number)
+        except (ProcessLookupError, PermissionError):
+            break
+        if ended:
+            break
+        try:
+            child.wait(GRACE_S)
+            ended = True
+        except subprocess.TimeoutExpired:
+            continue
+    for pipe in (child.stdout, child.stderr):
+        if pipe is not None:
+            pipe.close()
+
+
+def _session_cpu_s(session: int) -> float:
+    """Return the CPU seconds of all processes of a session, from /proc/PID/stat (fields 6, 14-17)."""
+    ticks = 0
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session:
+            ticks += sum(int(field) for field in fields[11:15])
+    return ticks / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,72 @@
+"""Progress: what a line of a build's, pip's or git's output says about how far it is."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Optional
+
+if TYPE_CHECKING:
+    from k3env.node.machine import Machine
+
+EVERY_S = 1.0
+TEXT_CHARS = 100
+_COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_MAKE = re.compile(r"\[\s*(\d{1,3})%\]\s*(.*)")
+_NINJA = re.compile(r"\[(\d+)/(\d+)\]\s*(.*)")
+_GIT = re.compile(r"(?:remote: )?([A-Z][A-Za-z ]+):\s+\d{1,3}% \((\d+)/(\d+)\)")
+# Steps that tell no total. Source: git's progress meter, pip's log, build_wheel.py's and CMake's own lines.
+_STEPS = re.compile(
+    r"(?:remote: )?(?:Enumerating|Counting|Receiving|Resolving|Updating|Filtering) [a-z]+: +\d"
+    r"|Cloning into |Submodule path "
+    r"|(?:Collecting|Obtaining|Processing|Downloading|Using cached|Cloning|Looking in) "
+    r"|(?:Installing|Building|Preparing|Getting|Checking|Uninstalling|Found existing|Attempting|Successfully) [a-z ]*"
+    r"|-- \S"
+)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far something is."""
+
+    text: str
+    fraction: Optional[float] = None
+    """Of 1; None where no total is known."""
+
+
+def parse(line: str) -> Optional[Progress]:
+    """Return what a line of output says about progress, or None."""
+    plain = _COLOURS.sub("", line).strip()
+    made = _MAKE.match(plain)
+    if made and int(made[1]) <= 100:
+        return Progress(_short(made[2] or plain), int(made[1]) / 100)
+    counted = _NINJA.match(plain)
+    if counted and 0 < int(counted[2]) >= int(counted[1]):
+        return Progress(_short(f"{counted[1]}/{counted[2]} {counted[3]}"), int(counted[1]) / int(counted[2]))
+    metered = _GIT.match(plain)
+    if metered and 0 < int(metered[3]) >= int(metered[2]):
+        return Progress(f"{metered[1]} {metered[2]}/{metered[3]}", int(metered[2]) / int(metered[3]))
+    return Progress(_short(plain)) if _STEPS.match(plain) else None
+
+
+class Meter:
+    """Passes progress on to followers, at most once a second."""
+
+    def __init__(self, machine: Machine, title: str) -> None:
+        self._machine = machine
+        self._title = title
+        self._next = 0.0
+        self._last: Optional[Progress] = None
+
+    def line(self, line: str) -> None:
+        """Look at one line of output."""
+        found = parse(line)
+        now = time.monotonic()
+        if found is not None and found != self._last and now >= self._next:
+            self._last, self._next = found, now + EVERY_S
+            self._machine.progress(f"{self._title}: {found.text}", found.fraction)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= TEXT_CHARS else f"{text[: TEXT_CHARS - 1]}…"

@@ -1,0 +1,109 @@
+"""Requirements: what pip is asked for, and whether what is installed meets it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Callable, Optional
+
+from k3env.k3.pins import normalised
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
+    from k3env.node.facts.packages import Distribution
+    from k3env.node.facts.venv import Venv
+
+_VCS = re.compile(r"(git|hg|svn|bzr)\+")
+_PINNED = re.compile(r"git\+.+@([0-9a-f]{40})(?:#.*)?")
+
+
+def parse(text: str) -> Requirement:
+    """Read a requirement.
+
+    Raises ValueError for what pip does not take, and for a repository that is not pinned by a full commit.
+    """
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        needed = Requirement(text)
+    except InvalidRequirement as error:
+        raise ValueError(f"{text!r} is no requirement: {str(error).splitlines()[0]}") from None
+    if _VCS.match(needed.url or "") and commit_of(needed) is None:
+        raise ValueError(
+            f"{needed.name}: pin the repository by all 40 hexadecimal digits of a commit, git+URL@COMMIT; "
+            f"found {needed.url!r}"
+        )
+    return needed
+
+
+def commit_of(needed: Requirement) -> Optional[str]:
+    """Return the commit that a requirement pins, or None for one that is no repository."""
+    match = _PINNED.fullmatch(needed.url or "")
+    return match[1] if match else None
+
+
+def described(needed: Requirement) -> str:
+    """Return what a requirement asks for, for people."""
+    commit = commit_of(needed)
+    return f"commit {commit}" if commit else needed.url or str(needed.specifier) or "any version"
+
+
+def for_pip(needed: Requirement) -> str:
+    """Return a requirement as every pip takes it: those before 24.1 refuse git+file:///PATH, which has no host."""
+    return str(needed).replace("@ git+file:///", "@ git+file://localhost/", 1)
+
+
+def applies(needed: Requirement, venv: Venv) -> bool:
+    """Return whether a requirement's marker holds in an environment; no marker always does."""
+    return needed.marker is None or needed.marker.evaluate(dict(_surroundings(venv)))
+
+
+def shortcoming(needed: Requirement, found: Optional[Distribution]) -> Optional[str]:
+    """Return how an installed distribution falls short of a requirement, or None.
+
+    A commit is proven by direct_url.json, else by the build metadata, never by a version number.
+    """
+    if found is None:
+        return "absent"
+    if found.lost:
+        return f"{found.origin}, without {', '.join(found.lost[:3])}"
+    if needed.url is not None:
+        commit = commit_of(needed)
+        proven = found.url == needed.url if commit is None else commit == (found.commit or found.built_commit)
+        return None if proven else found.origin
+    return None if _fits(needed, found.version) else found.origin
+
+
+def unmet(
+    declared: tuple[str, ...], extras: frozenset[str], version_of: Callable[[str], Optional[str]], venv: Venv
+) -> tuple[str, ...]:
+    """Return those declared requirements, with these extras, that installed versions don't meet, without markers."""
+    from packaging.requirements import Requirement
+
+    around = _surroundings(venv)
+    missing = []
+    for text in declared:
+        needed = Requirement(text)
+        marker, needed.marker = needed.marker, None
+        if marker is not None and not any(marker.evaluate({**around, "extra": extra}) for extra in extras or {""}):
+            continue
+        version = version_of(normalised(needed.name))
+        if version is None or not _fits(needed, version):
+            missing.append(str(needed))
+    return tuple(missing)
+
+
+def _fits(needed: Requirement, version: str) -> bool:
+    """Return whether a version meets a requirement; images bring alphas and local versions, which must count."""
+    from packaging.version import InvalidVersion
+
+    try:
+        return needed.specifier.contains(version, prereleases=True)
+    except InvalidVersion:
+        return False
+
+
+def _surroundings(venv: Venv) -> dict[str, str]:
+    """Return what markers are compared with in an environment, where that differs from this process."""
+    full = venv.full_version or f"{venv.version}.0"
+    return {"python_version": venv.version or "", "python_full_version": full, "implementation_version": full}

@@ -1,0 +1,100 @@
+"""Work as another user, in a child that has given up everything else."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import signal
+from typing import Any, Callable, Optional
+
+from k3env.errors import Refused
+from k3env.node.cancel import Cancel
+from k3env.protocol import codec
+from k3env.protocol.finding import Result
+
+Emit = Callable[[str, Optional[str], dict[str, Any]], None]
+
+
+def perform(name: str, work: Callable[[Emit], Result], emit: Emit, cancel: Cancel) -> Result:
+    """Run `work` as a user, passing its events on; in this process if that user is who we are.
+
+    Raises Refused if the user is unknown, or if we may not become it.
+    """
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError:
+        raise Refused(
+            f"user {name} is unknown on this node", expected="a user of this node", found="no such user",
+            remedy="set k3_user or become_user to one that is", id="task.user",
+        ) from None  # fmt: skip
+    if entry.pw_uid == os.geteuid():
+        return work(emit)
+    if os.geteuid() != 0:
+        raise Refused(
+            f"this run can't become {name}", expected=f"root, or {name} itself",
+            found=f"uid {os.geteuid()}", remedy=f"connect as root or as {name}, or unset k3_user", id="task.user",
+        )  # fmt: skip
+    return _in_child(entry, work, emit, cancel)
+
+
+def _in_child(entry: pwd.struct_passwd, work: Callable[[Emit], Result], emit: Emit, cancel: Cancel) -> Result:
+    _preload()
+    receiver, sender = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(receiver)
+        _child(entry, work, sender)
+    os.close(sender)
+    result: Optional[Result] = None
+    try:
+        with os.fdopen(receiver, "rb") as lines:
+            while True:
+                with cancel:
+                    line = lines.readline()
+                if not line:
+                    break
+                kind, task, data = json.loads(line)
+                if kind == "result":
+                    result = codec.decode(Result, data)
+                else:
+                    emit(kind, task, data)
+    finally:
+        if result is None:
+            os.kill(pid, signal.SIGTERM)
+        os.waitpid(pid, 0)
+    return result or Result("failed", f"the work as {entry.pw_name} ended without a result")
+
+
+def _child(entry: pwd.struct_passwd, work: Callable[[Emit], Result], sender: int) -> None:
+    def send(kind: str, task: Optional[str], data: dict[str, Any]) -> None:
+        os.write(sender, json.dumps([kind, task, data]).encode() + b"\n")
+
+    code = 1
+    try:
+        os.initgroups(entry.pw_name, entry.pw_gid)
+        os.setgid(entry.pw_gid)
+        os.setuid(entry.pw_uid)
+        os.environ.update(HOME=entry.pw_dir, USER=entry.pw_name, LOGNAME=entry.pw_name)
+        os.environ.pop("TMPDIR", None)
+        os.chdir("/")
+        send("result", None, codec.encode(work(send)))
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _preload() -> None:
+    """Import all that travelled: the state directory it lies in is closed to everybody else."""
+    import pkgutil
+    from importlib import import_module
+
+    import packaging
+
+    import k3env
+
+    for package in (k3env, packaging):
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            # The boot code runs when it is imported.
+            if not found.name.endswith((".boot", ".__main__")):
+                import_module(found.name)

@@ -1,0 +1,55 @@
+"""The payload: what travels to a node, as a zip whose bytes depend on nothing but its content."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+TRAVELS = ("__init__.py", "errors.py", "protocol", "k3", "reports", "node")
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Payload:
+    """A zip and the SHA-256 by which nodes keep it."""
+
+    data: bytes
+    digest: str
+
+
+@lru_cache(maxsize=1)
+def build() -> Payload:
+    """Zip what travels: k3env's node side and `packaging`."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+        for name, path in sorted(_files()):
+            entry = zipfile.ZipInfo(name, _EPOCH)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, path.read_bytes())
+    data = buffer.getvalue()
+    return Payload(data, hashlib.sha256(data).hexdigest())
+
+
+@lru_cache(maxsize=1)
+def boot_code() -> bytes:
+    """Return the code that a node runs first."""
+    return (Path(__file__).parent / "node" / "boot.py").read_bytes()
+
+
+def _files() -> Iterator[tuple[str, Path]]:
+    import packaging
+
+    root = Path(__file__).parent
+    for travels in TRAVELS:
+        top = root / travels
+        for path in [top] if top.is_file() else top.rglob("*.py"):
+            yield f"k3env/{path.relative_to(root).as_posix()}", path
+    library = Path(packaging.__file__).parent
+    for path in library.rglob("*.py"):
+        yield f"packaging/{path.relative_to(library).as_posix()}", path

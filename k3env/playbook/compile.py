@@ -1,0 +1,204 @@
+"""Compile: a play and a host's variables become a plan. Equal input gives equal bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, Optional
+
+from k3env.documents import schema
+from k3env.documents.coercion import coerced
+from k3env.documents.nodes import Node, problem, spelt
+from k3env.documents.templates import MISSING, Scope
+from k3env.errors import UsageError
+from k3env.inventory import variables as sources
+from k3env.inventory.hosts import Host
+from k3env.k3 import variables as shipped
+from k3env.playbook import keywords, profile
+from k3env.playbook.plays import Play, Playbook
+from k3env.playbook.profile import Settings
+from k3env.playbook.selection import Left, left_out
+from k3env.playbook.tasks import Task
+from k3env.protocol import codec, plan
+from k3env.protocol.plan import Plan
+from k3env.protocol.secret import Secret, placeholder
+
+READ_ONLY = "verify"
+"""The module that changes nothing, whatever its parameters."""
+
+_REMEDIES = {**keywords.NAME_INSTEAD, **shipped.remedies()}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says about the plans."""
+
+    tags: tuple[str, ...] = ()
+    skip_tags: tuple[str, ...] = ()
+    start_at_task: Optional[str] = None
+    check: bool = False
+    context: str = "job"
+    extra: Mapping[str, Node] = field(default_factory=dict)
+    """The values of --extra-vars."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A plan, and the settings it was made with."""
+
+    plan: Plan
+    settings: Settings
+
+
+def compile_playbook(
+    playbook: Playbook, hosts: Sequence[Sequence[Host]], options: Options
+) -> list[dict[str, Compiled]]:
+    """Return, for each play, the plans of its hosts by name; `hosts` holds those of each play.
+
+    Hosts with equal values share one plan object.
+
+    Raises UsageError for options that fit no task, DocumentError where a value stands that can't be used.
+    """
+    left = left_out(playbook.plays, options.tags, options.skip_tags, options.start_at_task)
+    _refuse_misspelt(playbook.plays, hosts, options)
+    return [_compile_play(at, play, hosts[at], options, left) for at, play in enumerate(playbook.plays)]
+
+
+def layers(play: Play, host: Host, options: Options) -> dict[str, Node]:
+    """Return a host's variables in a play, each with its origin."""
+    return {
+        **profile.defaults(),
+        **host.variables,
+        **play.variables,
+        **options.extra,
+        **sources.special(host),
+    }
+
+
+def _compile_play(at: int, play: Play, hosts: Sequence[Host], options: Options, left: Left) -> dict[str, Compiled]:
+    made: list[tuple[dict[str, object], Compiled]] = []
+    plans: dict[str, Compiled] = {}
+    for host in hosts:
+        variables = layers(play, host, options)
+        same = next((compiled for used, compiled in made if _agree(used, variables)), None)
+        if same is None:
+            used, same = _compile_host(at, play, variables, options, left)
+            made.append((used, same))
+        plans[host.name] = same
+    return plans
+
+
+def _agree(used: Mapping[str, object], variables: Mapping[str, Node]) -> bool:
+    """Return whether all that a plan was made from is equal here, so that the plan is."""
+    return all(_equal(node, variables.get(name, MISSING)) for name, node in used.items())
+
+
+def _equal(one: object, other: object) -> bool:
+    if one is other:
+        return True
+    return isinstance(one, Node) and isinstance(other, Node) and one.same_as(other)
+
+
+def _compile_host(
+    at: int, play: Play, variables: Mapping[str, Node], options: Options, left: Left
+) -> tuple[dict[str, object], Compiled]:
+    scope = Scope(variables, _REMEDIES)
+    settings = profile.resolve(scope, options.context)
+    used = scope.used
+    tasks = []
+    for number, task in enumerate(play.tasks):
+        own = scope if not task.variables else Scope({**variables, **_own(task, options)}, _REMEDIES)
+        tasks.append(_task(task, own, f"{at + 1}.{number + 1}", left.get((at, number))))
+        used = {**used, **{name: node for name, node in own.used.items() if name not in _own(task, options)}}
+    compiled = Plan(
+        tasks=tuple(tasks),
+        profile=codec.encode(settings.profile),
+        mode=plan.CHECK if options.check else plan.APPLY,
+        when_unfollowed=plan.STOP if options.check or not _changes(tasks) else plan.FINISH,
+        user=settings.variables.k3_user,
+    )
+    return used, Compiled(compiled, settings)
+
+
+def _own(task: Task, options: Options) -> dict[str, Node]:
+    """Return a task's variables, which only --extra-vars beats."""
+    return {name: node for name, node in task.variables.items() if name not in options.extra}
+
+
+def _changes(tasks: Iterable[plan.Task]) -> bool:
+    return any(task.skip is None and task.module != READ_ONLY for task in tasks)
+
+
+def _task(task: Task, scope: Scope, id: str, left: Optional[str]) -> plan.Task:
+    skip = left or _skipped_by(task, scope)
+    if skip is not None:
+        return plan.Task(id, task.title, task.module, skip=skip, position=str(task.position))
+    values = {key: scope.render(node) for key, node in task.parameters.items(task.module)}
+    schema.validate(task.kind, values, task.parameters, task.module)
+    return plan.Task(
+        id,
+        _title(task, scope),
+        task.module,
+        parameters=_without_secrets(coerced(task.kind, values)),
+        become_user=task.become_user,
+        environment={name: _environment(name, node, scope) for name, node in sorted(task.environment.items())},
+        timeout_s=task.timeout_s,
+        retries=task.retries,
+        delay_s=task.delay_s,
+        ignore_errors=task.ignore_errors,
+        position=str(task.position),
+    )
+
+
+def _skipped_by(task: Task, scope: Scope) -> Optional[str]:
+    """Return the first condition that does not hold, or None."""
+    for condition in task.when.entries("when") if task.when is not None else ():
+        if not scope.holds(condition):
+            return f"when: {spelt(condition.content)}"
+    return None
+
+
+def _title(task: Task, scope: Scope) -> str:
+    return str(scope.render(task.name)) if task.name is not None else task.module
+
+
+def _environment(name: str, node: Node, scope: Scope) -> Any:
+    value = scope.render(node)
+    if isinstance(value, (str, Secret)):
+        return _without_secrets(value)
+    raise problem(
+        node,
+        f"the environment variable {name} must be text",
+        expected="text",
+        found=Node.of(value, node.position).found,
+    )
+
+
+def _without_secrets(value: Any) -> Any:
+    """Return a value with what stands in a plan for its secrets, and text without its type."""
+    if isinstance(value, Secret):
+        return placeholder(value)
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _without_secrets(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_secrets(item) for item in value]
+    return value
+
+
+def _refuse_misspelt(plays: Sequence[Play], hosts: Sequence[Sequence[Host]], options: Options) -> None:
+    """Refuse an extra variable that no source knows and that nearly is a shipped one: it would change nothing."""
+    known = {*shipped.names()}.union(*(play.variables for play in plays))
+    for name in options.extra:
+        if name in known or any(name in host.variables for group in hosts for host in group):
+            continue
+        meant = get_close_matches(name, shipped.names(), n=1, cutoff=0.85)
+        if meant:
+            raise UsageError(
+                f"{sources.EXTRA} {name}: no shipped play reads this variable",
+                expected="a variable of the plays",
+                found=name,
+                remedy=f"did you mean {meant[0]}?",
+            )

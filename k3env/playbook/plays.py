@@ -1,0 +1,196 @@
+"""Plays: a playbook, read and checked as a whole before any host is contacted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional, TypeVar
+
+from k3env.documents import shipped, yaml
+from k3env.documents.complaints import collected
+from k3env.documents.nodes import Node, Position, problem
+from k3env.errors import DocumentError, InventoryError, UsageError, nearest
+from k3env.inventory import Host, Inventory
+from k3env.playbook import keywords, reader
+from k3env.playbook.reader import Reader
+from k3env.playbook.tasks import Task, read_task
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Play:
+    """Tasks, and the hosts they are for."""
+
+    name: str
+    hosts: str
+    """A pattern that narrows `--hosts`."""
+    hosts_position: Position
+    variables: Mapping[str, Node]
+    tasks: tuple[Task, ...]
+    position: Position
+    any_errors_fatal: bool = False
+    """End the run for all hosts when one of them fails."""
+    serial: tuple[int | float, ...] = ()
+    """Sizes of the batches: numbers of hosts, or parts of all hosts as floats; empty: all at once."""
+    max_fail_percentage: Optional[float] = None
+    """End the run when more than this part of a batch fails."""
+
+    def batches(self, hosts: Sequence[T]) -> list[list[T]]:
+        """Split hosts as `serial` says; its last size goes on to the end, and no batch is empty."""
+        sizes = [_size(size, len(hosts)) for size in self.serial] or [max(1, len(hosts))]
+        batches: list[list[T]] = []
+        left = list(hosts)
+        while left:
+            size = sizes[min(len(batches), len(sizes) - 1)]
+            batches.append(left[:size])
+            left = left[size:]
+        return batches
+
+
+@dataclass(frozen=True)
+class Playbook:
+    """The plays of a file."""
+
+    name: str
+    """As positions show it: "playbooks/trtllm.yml"."""
+    plays: tuple[Play, ...]
+
+    def targets(self, inventory: Inventory, hosts: Sequence[Host]) -> list[list[Host]]:
+        """Return, for each play, those of some hosts that it is for.
+
+        Raises InventoryError for a play whose pattern names nothing, and when no play has a host.
+        """
+        targets = [inventory.narrow(hosts, play.hosts, str(play.hosts_position)) for play in self.plays]
+        if not any(targets):
+            raise InventoryError(
+                f"no play of {self.name} is for these hosts",
+                subject=str(self.plays[0].hosts_position),
+                expected=" or ".join(dict.fromkeys(play.hosts for play in self.plays)),
+                found=", ".join(host.name for host in hosts[:5]),
+                remedy="look at --hosts and at the plays' hosts",
+            )
+        return targets
+
+
+def find_playbook(name: str) -> tuple[Path, str]:
+    """Return the file that a name means, and what to call it: a path, playbooks/NAME.yml here, or a shipped NAME.
+
+    Raises UsageError with the nearest name.
+    """
+    path = Path(name)
+    if path.suffix in (".yml", ".yaml") or "/" in name:
+        return path, name
+    here = Path(shipped.PLAYBOOKS) / f"{name}.yml"
+    if here.is_file():
+        return here, str(here)
+    if name in shipped.names(shipped.PLAYBOOKS):
+        return shipped.find(shipped.PLAYBOOKS, name), str(here)
+    known = sorted({*shipped.names(shipped.PLAYBOOKS), *(file.stem for file in here.parent.glob("*.yml"))})
+    meant = nearest(name, known)
+    raise UsageError(
+        f"there is no playbook {name}",
+        expected="a path, or one of " + ", ".join(known),
+        found=name,
+        remedy=f"did you mean {meant}?" if meant else "give its path: --playbook ./FILE.yml",
+    )
+
+
+def load(name: str) -> Playbook:
+    """Read a playbook by its name or path.
+
+    Raises UsageError when there is none; DocumentError with all that is wrong with it, the first one in front.
+    """
+    path, shown = find_playbook(name)
+    return read(yaml.load(path, shown=shown).root, shown)
+
+
+def read(root: Node, name: str) -> Playbook:
+    """Read the plays of a document.
+
+    Raises DocumentError with all that is wrong.
+    """
+    if not isinstance(root.content, list) or not root.content:
+        remedy = 'begin with "- hosts: all"'
+        raise problem(root, "a playbook is a list of plays", expected="a list", found=root.found, remedy=remedy)
+    problems: list[DocumentError] = []
+    plays = tuple(_play(node, problems) for node in root.content)
+    if problems:
+        raise collected(problems)
+    return Playbook(name, plays)
+
+
+def _play(node: Node, problems: list[DocumentError]) -> Play:
+    keys = Reader(node, "a play", problems)
+    for key in keys.keys:
+        if key not in keywords.PLAY:
+            keys.refuse(key, keywords.PLAY_INSTEAD.get(key), keywords.PLAY)
+    hosts = keys.take("hosts", _hosts, "")
+    named = keys.keys.get("hosts")
+    if keys.readable and (named is None or named.content is None):
+        problems.append(
+            problem(named or node, "a play needs hosts", expected="hosts: a pattern", remedy="write hosts: all")
+        )
+    keys.take("become", _become, None)
+    tags = keys.take("tags", reader.words, reader.NO_WORDS)
+    environment = keys.take("environment", reader.environment, reader.NO_NODES)
+    nodes: list[Node] = keys.take("tasks", _tasks, [])
+    tasks = [read_task(task, tags, environment, problems) for task in nodes]
+    if keys.readable and not tasks:
+        problems.append(problem(node.at(("tasks",)), "a play needs tasks", expected="tasks: a list of tasks"))
+    return Play(
+        name=keys.take("name", reader.constant, hosts),
+        hosts=hosts,
+        hosts_position=node.at(("hosts",)),
+        variables=keys.take("vars", reader.variables, reader.NO_NODES),
+        tasks=tuple(task for task in tasks if task is not None),
+        position=node.position,
+        any_errors_fatal=keys.take("any_errors_fatal", reader.flag, False),
+        serial=keys.take("serial", _serial, ()),
+        max_fail_percentage=keys.take("max_fail_percentage", reader.percentage, None),
+    )
+
+
+def _hosts(node: Node, key: str) -> str:
+    patterns = [reader.constant(item, key) for item in node.entries(key)]
+    if not patterns:
+        raise problem(node, f"{key} names no host", expected="a pattern", remedy="write hosts: all")
+    return ",".join(patterns)
+
+
+def _tasks(node: Node, key: str) -> list[Node]:
+    if not isinstance(node.content, list):
+        raise problem(node, f"{key} must be a list", expected="a list", found=node.found, remedy="begin each with a -")
+    return node.content
+
+
+def _become(node: Node, key: str) -> None:
+    if reader.flag(node, key):
+        raise problem(
+            node,
+            "a whole play can't become another user yet",
+            expected="become: false",
+            remedy="connect as that user (--user, ansible_user), or write become on the tasks that need it",
+        )
+
+
+def _serial(node: Node, key: str) -> tuple[int | float, ...]:
+    sizes: list[int | float] = []
+    for item in node.entries(key):
+        value, part = item.content, None
+        if isinstance(value, str) and value.endswith("%") and value[:-1].isdecimal():
+            part = int(value[:-1]) / 100
+        if part is not None and 0 < part <= 1:
+            sizes.append(part)
+        elif isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            sizes.append(value)
+        else:
+            expected = 'numbers of hosts above 0, or percentages such as "25%"'
+            raise problem(item, f"{key} must be the size of a batch", expected=expected, found=item.found)
+    return tuple(sizes)
+
+
+def _size(size: int | float, hosts: int) -> int:
+    return size if isinstance(size, int) else max(1, math.floor(size * hosts))

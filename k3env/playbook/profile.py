@@ -1,0 +1,70 @@
+"""Profile: from variables to what a fit node is, each value with its origin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from k3env.documents import schema
+from k3env.documents.nodes import Node, Position
+from k3env.documents.templates import MISSING, Scope
+from k3env.k3 import variables
+from k3env.k3.variables import Variables
+from k3env.protocol.container import Container
+from k3env.protocol.profile import Gpu, Paths, Pins, Profile
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The variables of the shipped plays, and what follows from them."""
+
+    variables: Variables
+    profile: Profile
+    origins: dict[str, str]
+    """Where each variable was set: "inventories/x.yml:3:5", "--extra-vars", "k3env's default"."""
+
+
+DEFAULT = Position("k3env's default")
+
+
+def defaults() -> dict[str, Node]:
+    """Return the defaults of the shipped variables, below every other source."""
+    return {name: Node.of(value, DEFAULT) for name, value in variables.defaults().items()}
+
+
+def resolve(scope: Scope, context: str) -> Settings:
+    """Return the shipped variables and the profile.
+
+    Raises DocumentError where a value stands that can't be used.
+    """
+    nodes = {name: node for name in variables.names() if isinstance(node := scope.raw(name), Node)}
+    values = {name: scope.get(name) for name in variables.names()}
+    given = {name: value for name, value in values.items() if value is not MISSING}
+    whole = Node(nodes, DEFAULT, {name: node.position for name, node in nodes.items()})
+    checked = schema.validate(Variables, given, whole, "the shipped variables")
+    origins = {name: str(node.position) for name, node in nodes.items()}
+    return Settings(checked, _profile(checked, context), origins)
+
+
+def _profile(given: Variables, context: str) -> Profile:
+    return Profile(
+        context=context,
+        paths=Paths(
+            repo=given.trtllm_repo,
+            venv=None if given.trtllm_venv == AUTO else given.trtllm_venv,
+            cache_base=given.cache_base,
+            checkpoint=given.checkpoint,
+            serve_config=given.serve_config,
+        ),
+        gpu=Gpu(driver_min=str(given.driver_min), count=given.gpus_per_node, arch=given.trtllm_arch),
+        pins=Pins(
+            trtllm_commit=given.trtllm_commit,
+            flashinfer_step=given.flashinfer_step,
+            flashinfer_commit=given.flashinfer_commit,
+            fla_core_version=given.fla_core_version,
+            einops_version=given.einops_version,
+        ),
+        container=given.container or Container(),
+        user=given.k3_user,
+    )

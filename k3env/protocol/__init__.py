@@ -1,0 +1,1 @@
+"""The words that the controller and a node both speak."""

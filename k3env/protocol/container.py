@@ -1,0 +1,26 @@
+"""Container: in which image a command runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Engine = Literal["none", "enroot", "docker", "podman"]
+
+
+@dataclass(frozen=True)
+class Container:
+    """An image in which commands run, with the checkout at the same absolute path as outside."""
+
+    __pydantic_config__ = {"extra": "forbid", "use_attribute_docstrings": True}  # noqa: RUF012
+
+    engine: Engine = "none"
+    """The program that starts the container; `none` runs on the node itself."""
+    image: str = ""
+    """An image reference (docker, podman), or a container name or .sqsh path (enroot)."""
+    mounts: tuple[str, ...] = ()
+    """More mounts, SOURCE:TARGET or SOURCE:TARGET:ro; the checkout is always mounted."""
+
+    def __post_init__(self) -> None:
+        if self.engine != "none" and not self.image:
+            raise ValueError(f"container engine {self.engine} needs an image")

@@ -1,0 +1,226 @@
+"""Following one host to the end of its plan, over as many connections as that takes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+
+from k3env.connections.connection import Connection, Process
+from k3env.errors import AuthFailed, ConnectTimeout, Dropped, HostKeyMismatch, K3Error, Refused, Unreachable
+from k3env.protocol import codec
+from k3env.protocol.event import Event
+from k3env.protocol.line import FAILED, HELLO, LOST, NOTRUN, ROAD, UNREACHABLE
+from k3env.protocol.plan import Start
+from k3env.runner.session import Hello, Session, Work, command
+
+POLL_S = 0.25
+END_S = 10.0
+"""How long an agent may take to go after its last event."""
+Tell = Callable[[str, Event], None]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A host, how to reach it, what it is to do."""
+
+    host: str
+    reach: Callable[[], Connection]
+    work: Work
+    start: Start
+    python: str = "python3"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds that the road may take."""
+
+    timeout_s: float = 30.0
+    """From the first try to hello, retries included."""
+    reconnect_s: float = 300.0
+    """To find a host again that was lost."""
+
+
+class Wish:
+    """What the user wants of hosts that are under way: go on, be left alone, or stop."""
+
+    def __init__(self) -> None:
+        """Go on."""
+        self.left = threading.Event()
+        self._cancelled = threading.Event()
+        self.reason = ""
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether workers are to stop."""
+        return self._cancelled.is_set()
+
+    def leave(self) -> None:
+        """Stop following; workers go on by themselves."""
+        self.left.set()
+
+    def cancel(self, reason: str) -> None:
+        """Ask every worker to stop, and begin no further host."""
+        self.reason = self.reason or reason
+        self._cancelled.set()
+
+
+class Follower:
+    """One host's thread."""
+
+    def __init__(self, target: Target, limits: Limits, tell: Tell, wish: Wish) -> None:
+        """`tell` is called from this host's thread with each event."""
+        self._target = target
+        self._limits = limits
+        self._tell = tell
+        self._wish = wish
+        self._start = target.start
+        self._boot_id: str | None = None
+        self._ended = False
+
+    def follow(self) -> None:
+        """Follow the host until its plan ends or it is given up; whatever happens becomes an event."""
+        if self._wish.cancelled:
+            self._say(NOTRUN, self._wish.reason)
+            return
+        try:
+            self._keep_following()
+        except Refused as error:
+            self._say(FAILED, error=error)
+        except Unreachable as error:
+            self._say(UNREACHABLE, error=error)
+        except Exception as error:
+            # A defect of ours must not take the other hosts with it, nor leave this one without an end.
+            problem = K3Error(f"a defect in the controller: {type(error).__name__}: {error}", remedy="please report it")
+            self._say(FAILED, error=problem)
+
+    def _keep_following(self) -> None:
+        import tenacity
+
+        lost: float | None = None
+        while not self._ended and not self._wish.left.is_set():
+            budget = self._limits.timeout_s if self._boot_id is None else self._limits.reconnect_s
+            retrying = tenacity.Retrying(
+                retry=tenacity.retry_if_exception(self._is_worth_a_retry),
+                stop=tenacity.stop_after_delay(budget) | tenacity.stop_when_event_set(self._wish.left),
+                wait=tenacity.wait_random_exponential(multiplier=0.3, max=5),
+                sleep=tenacity.sleep_using_event(self._wish.left),
+                reraise=True,
+            )
+            begun = time.monotonic()
+            connection, process, session = retrying(self._reach, begun + budget)
+            if lost is not None:
+                self._say(ROAD, f"connected again after {time.monotonic() - lost:.0f} s")
+            try:
+                self._converse(process, session)
+            except Dropped as error:
+                lost = time.monotonic()
+                self._say(ROAD, f"connection lost ({error}); reconnecting")
+            finally:
+                self._start = replace(self._start, after=session.last)
+                connection.close()
+
+    def _is_worth_a_retry(self, error: BaseException) -> bool:
+        if not isinstance(error, Unreachable) or isinstance(error, (AuthFailed, HostKeyMismatch)):
+            return False
+        # A node that is first refused or silent is down; one that was there before may come back.
+        return isinstance(error, Dropped) or self._boot_id is not None
+
+    def _reach(self, ends: float) -> tuple[Connection, Process, Session]:
+        """Connect, start the agent, and hear its hello."""
+        connection = self._target.reach()
+        try:
+            connection.open(max(0.1, ends - time.monotonic()))
+            process = connection.start(command(self._target.python))
+            session = Session(self._start, self._target.work)
+            process.send(session.opening())
+            while session.hello is None:
+                data = process.receive(POLL_S)
+                if data is not None:
+                    self._take(process, session, data)
+                if data == b"":
+                    raise self._no_agent(process, session)
+                if time.monotonic() > ends:
+                    raise ConnectTimeout(
+                        "connected, but the agent did not answer in time",
+                        found=_tail(process, session),
+                        remedy="does the login shell wait for something?",
+                    )
+        except BaseException:
+            connection.close()
+            raise
+        return connection, process, session
+
+    def _converse(self, process: Process, session: Session) -> None:
+        asked = self._start.action == "cancel"
+        while not session.ended:
+            if self._wish.left.is_set():
+                return
+            if self._wish.cancelled and not asked:
+                process.send(session.cancel())
+                asked = True
+            data = process.receive(POLL_S)
+            if data == b"":
+                raise Dropped("the agent's output ended")
+            if data is not None:
+                self._take(process, session, data)
+        self._ended = True
+
+    def _take(self, process: Process, session: Session, data: bytes) -> None:
+        known = session.hello
+        events, answer = session.receive(data)
+        if session.hello is not known and session.hello is not None:
+            self._greet(session.hello)
+        if answer:
+            process.send(answer)
+        for event in events:
+            if event.kind == LOST:
+                raise Refused(
+                    "the worker is gone, without an end",
+                    expected="a worker that journals its end",
+                    found=_tail(process, session) or "nothing was said",
+                    remedy=f"see {session.hello.state_dir if session.hello else ''}/runs/{self._start.run}/worker.log; "
+                    "run it again",
+                    id="run.worker_lost",
+                )
+            self._tell(self._target.host, event)
+
+    def _greet(self, hello: Hello) -> None:
+        boot_id = hello.boot_id
+        if self._boot_id is not None and boot_id != self._boot_id:
+            raise Refused(
+                "the node was rebooted during the run",
+                expected=f"boot {self._boot_id}",
+                found=f"boot {boot_id}",
+                remedy="find out why; then run it again, what is done is kept",
+                id="run.rebooted",
+            )
+        if self._boot_id is None:
+            self._boot_id = boot_id
+            self._tell(self._target.host, Event(HELLO, time=time.time(), data=asdict(hello)))
+
+    def _no_agent(self, process: Process, session: Session) -> Unreachable:
+        code = process.exit_code()
+        if code is None:
+            return Dropped("the connection ended before the agent answered")
+        return Unreachable(
+            "the agent did not start",
+            expected=f"{self._target.python} on the node",
+            found=f"exit code {code}: {_tail(process, session)}",
+            remedy="install Python 3.9 or later, or set ansible_python_interpreter",
+            id="run.agent",
+        )
+
+    def _say(self, kind: str, message: str = "", error: K3Error | None = None) -> None:
+        data = {"message": message or str(error)}
+        if error is not None:
+            finding = replace(error.finding, subject=self._target.host, scope="node")
+            data["finding"] = codec.encode(finding)
+        self._tell(self._target.host, Event(kind, time=time.time(), data=data))
+
+
+def _tail(process: Process, session: Session) -> str:
+    from k3env.protocol.finding import excerpt
+
+    return excerpt(process.said().encode() or session.noise)

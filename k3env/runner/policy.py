@@ -1,0 +1,26 @@
+"""When a play goes on without some of its hosts, and when it ends for all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A play's words about failure; a host that is unreachable has failed."""
+
+    any_errors_fatal: bool = False
+    max_fail_percentage: float | None = None
+    """The share that must be exceeded, of the hosts that are started together."""
+
+    def verdict(self, failed: Iterable[str], hosts: int) -> str | None:
+        """Return why the play must end, or None."""
+        names = sorted(failed)
+        if not names:
+            return None
+        if self.any_errors_fatal:
+            return f"any_errors_fatal: {names[0]} failed"
+        if self.max_fail_percentage is not None and 100 * len(names) > self.max_fail_percentage * hosts:
+            return f"max_fail_percentage {self.max_fail_percentage:g}: {len(names)} of {hosts} hosts failed"
+        return None

@@ -1,0 +1,115 @@
+"""The controller's record of a run: who was asked to do what, and every event that came back."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from k3env.errors import UsageError, nearest
+from k3env.protocol import codec
+from k3env.protocol.event import Event
+from k3env.protocol.plan import Plan
+
+
+def state_home() -> Path:
+    """Return where this user's k3env keeps its records: $XDG_STATE_HOME/k3env."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "k3env"
+
+
+def new_run() -> str:
+    """Return a name for a run: when it began, and chance."""
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The hosts that are started together: a play, or one serial batch of it."""
+
+    play: str
+    plans: dict[str, Plan]
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a run was asked for."""
+
+    run: str
+    started: str
+    """RFC 3339, UTC."""
+    command: tuple[str, ...]
+    options: dict[str, Any]
+    """The command's options, by which `attach` finds the same hosts again."""
+    check: bool
+    stages: tuple[Stage, ...]
+
+
+class Record:
+    """One run's directory."""
+
+    def __init__(self, directory: Path) -> None:
+        """Open the record of an existing directory."""
+        self.directory = directory
+
+    @classmethod
+    def begin(cls, header: Header) -> Record:
+        """Make the record of a new run."""
+        directory = state_home() / "runs" / header.run
+        directory.mkdir(mode=0o700, parents=True)
+        (directory / "run.json").write_text(codec.dumps(header), encoding="utf-8")
+        return cls(directory)
+
+    @classmethod
+    def find(cls, run: str) -> Record:
+        """Return the record of a run, named whole or by its beginning.
+
+        Raises UsageError with the nearest name.
+        """
+        names = [record.directory.name for record in records()]
+        matching = [name for name in names if name.startswith(run)] if run else []
+        if len(matching) != 1:
+            close = nearest(run, names)
+            raise UsageError(
+                f"no run {run}" if not matching else f"{run} can be {', '.join(matching)}",
+                expected="the name of one run",
+                found=run,
+                remedy=f"did you mean {close}?" if close else "see: invoke runs",
+            )
+        return cls(state_home() / "runs" / matching[0])
+
+    def header(self) -> Header:
+        """Return what the run was asked for."""
+        header: Header = codec.loads(Header, (self.directory / "run.json").read_bytes())
+        return header
+
+    def append(self, host: str, event: Event) -> None:
+        """Keep what a host sent, or what the controller saw of it."""
+        line = json.dumps({"host": host, "event": codec.encode(event)}, separators=(",", ":"))
+        with (self.directory / "events.jsonl").open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    def events(self) -> Iterator[tuple[str, Event]]:
+        """Yield what is known so far; a line that was cut off by a crash is left out."""
+        try:
+            lines = (self.directory / "events.jsonl").read_bytes().splitlines()
+        except FileNotFoundError:
+            return
+        for line in lines:
+            try:
+                kept = json.loads(line)
+                yield kept["host"], codec.decode(Event, kept["event"])
+            except (ValueError, KeyError):
+                continue
+
+
+def records() -> list[Record]:
+    """Return the records of all runs, the oldest first."""
+    base = state_home() / "runs"
+    if not base.is_dir():
+        return []
+    return [Record(path) for path in sorted(base.iterdir()) if (path / "run.json").is_file()]

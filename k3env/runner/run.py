@@ -1,0 +1,104 @@
+"""A run: stages of hosts one after another, the user's Ctrl-C, and the record of it all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from k3env.protocol.event import Event
+from k3env.protocol.line import END, FAILED, RESULT, UNREACHABLE
+from k3env.protocol.outcome import Fold
+from k3env.runner.fanout import Fanout
+from k3env.runner.host import Limits, Target, Wish
+from k3env.runner.policy import Policy
+from k3env.runner.record import Record
+
+AGAIN_S = 5.0
+"""A second Ctrl-C within these seconds cancels the work on every node."""
+CONFIRM_S = 15.0
+"""How long nodes have to confirm that they stopped."""
+POLL_S = 0.2
+_ENDS = (RESULT, END, FAILED, UNREACHABLE)
+
+
+@dataclass(frozen=True)
+class Watcher:
+    """Who is told what happens."""
+
+    event: Callable[[str, Event], None]
+    """Host and event, after the fold has taken it in."""
+    tick: Callable[[], None]
+    """Several times a second."""
+    notice: Callable[[str], None]
+    """Something that the user should read now."""
+
+
+class Run:
+    """Follows stages of targets and folds what they say."""
+
+    def __init__(self, record: Record, fold: Fold, limits: Limits, forks: int, watcher: Watcher) -> None:
+        """Nothing is contacted yet."""
+        self._record, self._fold, self._limits, self._forks, self._watcher = record, fold, limits, forks, watcher
+        self._wish = Wish()
+        self._leave_at: float | None = None
+        self.over = False
+        """Whether no further stage may begin: the user or a policy ended the run."""
+
+    def stage(self, targets: Sequence[Target], policy: Policy, may_stop: bool) -> None:
+        """Follow these hosts until all have ended; `may_stop`: their workers stop when nobody follows them."""
+        if self.over or not targets:
+            return
+        self._wish = Wish()
+        fanout = Fanout(targets, self._forks, self._limits, self._wish)
+        fanout.begin()
+        failed: set[str] = set()
+        while fanout.running:
+            try:
+                for host, event in fanout.events(POLL_S):
+                    self._take(host, event)
+                    if event.kind in _ENDS and self._fold.host(host).status in ("failed", "unreachable"):
+                        failed.add(host)
+                self._judge(policy, failed, len(targets))
+                self._watcher.tick()
+                if self._leave_at is not None and time.monotonic() > self._leave_at:
+                    self._wish.leave()
+                    break
+            except KeyboardInterrupt:
+                self._interrupted(may_stop)
+        if len(failed) == len(targets):
+            self.over = True
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the user asked to stop."""
+        return self._fold.interrupted
+
+    def _take(self, host: str, event: Event) -> None:
+        self._record.append(host, event)
+        self._fold.add(host, event)
+        self._watcher.event(host, event)
+
+    def _judge(self, policy: Policy, failed: set[str], hosts: int) -> None:
+        reason = policy.verdict(failed, hosts)
+        if reason is not None and not self._wish.cancelled:
+            self._watcher.notice(f"{reason}; the other hosts stop before their next task")
+            self._wish.cancel(reason)
+            self.over = True
+
+    def _interrupted(self, may_stop: bool) -> None:
+        run = self._record.directory.name
+        again = self._fold.interrupted
+        self._fold.interrupted = True
+        self.over = True
+        if again or may_stop:
+            # Who asks a third time doesn't want to wait for confirmations either.
+            self._leave_at = time.monotonic() + (0.0 if self._wish.cancelled else CONFIRM_S)
+            self._wish.cancel("interrupted")
+            self._watcher.notice("stopping the work on every node")
+        else:
+            self._leave_at = time.monotonic() + AGAIN_S
+            self._watcher.notice(
+                f"the work goes on: invoke attach {run} follows it, invoke cancel {run} ends it; "
+                f"Ctrl-C again within {AGAIN_S:g} s ends it now"
+            )

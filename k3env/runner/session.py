@@ -1,0 +1,144 @@
+"""One conversation with a node's agent, without I/O: bytes in, events and bytes out.
+
+Down go frames "NAME LENGTH\\n" and LENGTH bytes: the boot code, Start; after hello the payload if the node lacks it,
+secrets, plan. Up come JSON lines behind the run's marker; whatever else a login shell prints is kept as noise.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import dataclass
+
+from k3env.errors import Refused, Unreachable
+from k3env.payload import Payload
+from k3env.protocol.event import Event, parse
+from k3env.protocol.line import END, HELLO, LINE_BYTES, LOST, marker
+from k3env.protocol.plan import Start
+
+_BOOT = "import sys;i=sys.stdin.buffer;n=i.readline();exec(i.read(int(n)) if n.strip().isdigit() else 'sys.exit(97)')"
+_NOISE_BYTES = 4096
+
+
+def command(python: str) -> str:
+    """Return the one command line that is ever sent; sh, bash, dash, csh and fish read it alike."""
+    return f'exec {shlex.quote(python)} -I -S -c "{_BOOT}"'
+
+
+def frame(name: str, data: bytes) -> bytes:
+    """Return one frame."""
+    return b"%s %d\n%s" % (name.encode("ascii"), len(data), data)
+
+
+@dataclass(frozen=True)
+class Hello:
+    """Who answers: the first line of an agent."""
+
+    format: int
+    python: str
+    uid: int
+    boot_id: str
+    have_payload: bool
+    known: bool
+    """Whether the node has a journal of this run already."""
+    state_dir: str
+    simulated: bool
+    refusal: str = ""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a host is to do, encoded once for all hosts that share it."""
+
+    boot: bytes
+    payload: Payload
+    plan: bytes
+    secrets: bytes = b"{}"
+
+
+class Session:
+    """The state of one conversation."""
+
+    def __init__(self, start: Start, work: Work) -> None:
+        """`start.after` says which events are known from an earlier conversation."""
+        self.hello: Hello | None = None
+        self.last = start.after
+        """The sequence number of the newest event."""
+        self.ended = False
+        """Whether there is nothing more to come: an end, or a worker that is lost."""
+        self.noise = b""
+        self._start = start
+        self._work = work
+        self._marker = marker(start.run)
+        self._rest = b""
+
+    def opening(self) -> bytes:
+        """Return what is sent first, before anything has come back."""
+        start = json.dumps(vars(self._start), ensure_ascii=False).encode()
+        return b"%d\n%s" % (len(self._work.boot), self._work.boot) + frame("start", start)
+
+    def cancel(self) -> bytes:
+        """Return what asks the worker to stop."""
+        return frame("cancel", b"")
+
+    def receive(self, data: bytes) -> tuple[list[Event], bytes]:
+        """Take bytes from the node; return new events, and what is to be sent now.
+
+        Raises Refused where the node can't be used, Unreachable where it speaks another format.
+        """
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > 2 * LINE_BYTES:
+            self._hear(self._rest)
+            self._rest = b""
+        events: list[Event] = []
+        answer = b""
+        for line in lines:
+            at = line.find(self._marker)
+            if at < 0:
+                self._hear(line + b"\n")
+                continue
+            event = self._parse(line[at + len(self._marker) :])
+            if event.kind == HELLO:
+                answer += self._greeted(event)
+            elif event.seq > self.last or event.kind == LOST:
+                self.last = max(self.last, event.seq)
+                events.append(event)
+            self.ended = self.ended or event.kind in (END, LOST)
+        return events, answer
+
+    def _parse(self, line: bytes) -> Event:
+        try:
+            return parse(line)
+        except ValueError as error:
+            raise Unreachable(
+                f"the agent sent a line that is no event: {error}",
+                found=repr(line[:80]),
+                remedy="use one k3env on controller and node",
+                id="run.protocol",
+            ) from None
+
+    def _greeted(self, event: Event) -> bytes:
+        self.hello = Hello(**{name: event.data.get(name) for name in Hello.__dataclass_fields__})  # type: ignore[arg-type]
+        if self.hello.refusal:
+            raise Refused(
+                f"the node can't be used: {self.hello.refusal}",
+                expected="Python 3.9 or later, and a state directory that is ours alone",
+                found=f"Python {self.hello.python}, uid {self.hello.uid}",
+                remedy="see the message",
+                id="run.node",
+            )
+        if self._start.action != "run" or self.hello.known:
+            return b""
+        if self._start.after:
+            raise Refused(
+                "the node no longer knows this run",
+                expected=f"{self.hello.state_dir}/runs/{self._start.run}",
+                found="no journal there",
+                remedy="who empties that directory? set k3env_state_dir to a lasting one, then run it again",
+                id="run.journal_gone",
+            )
+        payload = b"" if self.hello.have_payload else frame("payload", self._work.payload.data)
+        return payload + frame("secrets", self._work.secrets) + frame("plan", self._work.plan)
+
+    def _hear(self, data: bytes) -> None:
+        self.noise = (self.noise + data)[-_NOISE_BYTES:]

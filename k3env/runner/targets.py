@@ -1,0 +1,87 @@
+"""From a host of the inventory and its plan to something that can be followed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from k3env import payload
+from k3env.connections.connection import Connection
+from k3env.connections.ssh import Road
+from k3env.errors import UsageError
+from k3env.inventory.hosts import Address, Host
+from k3env.protocol import codec
+from k3env.protocol.plan import Plan, Start
+from k3env.runner.host import Target
+from k3env.runner.session import Work
+
+
+class Targets:
+    """Makes targets of one run; equal plans are encoded once."""
+
+    def __init__(self, run: str, owner: str, road: Road, secrets: Mapping[str, str] | None = None) -> None:
+        """`secrets` are values by reference; each host gets those that its plan names."""
+        self._run, self._owner, self._road = run, owner, road
+        self._secrets = dict(secrets or {})
+        self._works: dict[int, tuple[Plan, Work]] = {}
+
+    def make(
+        self,
+        host: Host,
+        plan: Plan,
+        play: int,
+        peers: int,
+        state_dir: str | None,
+        *,
+        after: int = 0,
+        action: str = "run",
+    ) -> Target:
+        """Return the target of a host in a play, which counts from 1."""
+        options = host.address.options
+        start = Start(
+            run=f"{self._run}.{play}",
+            host=host.name,
+            owner=self._owner,
+            peers=peers,
+            after=after,
+            action=action,
+            payload=payload.build().digest,
+            state_dir=state_dir,
+            overlay=options.get("overlay"),
+        )
+        return Target(host.name, self._reach(host.address), self._work(plan), start, host.address.python)
+
+    def _work(self, plan: Plan) -> Work:
+        if id(plan) not in self._works:
+            from k3env.protocol.secret import references
+
+            encoded = codec.encode(plan)
+            named = {name: self._secrets[name] for name in references(encoded)}
+            secrets = codec.dumps(named).encode()
+            work = Work(payload.boot_code(), payload.build(), codec.dumps(plan).encode(), secrets)
+            self._works[id(plan)] = (plan, work)
+        return self._works[id(plan)][1]
+
+    def _reach(self, address: Address) -> Callable[[], Connection]:
+        if address.connection == "local":
+            from k3env.connections.local import LocalConnection
+
+            return LocalConnection
+        if address.connection == "ssh":
+            from k3env.connections.host_keys import Key
+            from k3env.connections.ssh import Settings, SshConnection
+
+            told = address.options.get("host_key", "").split()
+            settings = Settings(
+                address.hostname,
+                address.port,
+                address.user,
+                address.options.get("private_key"),
+                Key(told[0], told[1], "the sandbox") if told else None,
+            )
+            return lambda: SshConnection(settings, self._road)
+        raise UsageError(
+            f"connection {address.connection} is unknown",
+            expected="ssh or local",
+            found=address.connection,
+            remedy="set ansible_connection or --connection to one of them",
+        )

@@ -1,0 +1,1 @@
+"""Programs that are copied into a tray and stand there for the real ones."""

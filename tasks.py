@@ -1,0 +1,76 @@
+"""The tasks that a person types here: k3env's own, and those of its developers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+from invoke import Collection, Exit, task
+
+from k3env.cli import namespace
+
+# What tests start for real, and the Debian package that has it.
+PROGRAMS = {
+    "git": "git",
+    "git-lfs": "git-lfs",
+    "gcc": "gcc",
+    "dash": "dash",
+    "bash": "bash",
+    "ssh-keygen": "openssh-client",
+    "sshd": "openssh-server",
+}
+
+
+SEARCH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
+
+
+def run(*argv: str) -> None:
+    """Run a tool of this environment; its exit code becomes ours."""
+    code = subprocess.run(argv).returncode
+    if code:
+        raise Exit(code=code)
+
+
+def need_programs() -> None:
+    """Install what is missing, as root; say how, as anyone else."""
+    missing = sorted({package for program, package in PROGRAMS.items() if not shutil.which(program, path=SEARCH)})
+    if not missing:
+        return
+    install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing]
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        raise Exit(f"the tests need {', '.join(missing)}: sudo {' '.join(install)}", code=1)
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for argv in (["apt-get", "update", "-qq"], install):
+        if subprocess.run(argv, env=environment, stdout=subprocess.DEVNULL).returncode:
+            raise Exit(f"the tests need {', '.join(missing)}, and {' '.join(argv)} failed", code=1)
+
+
+@task(auto_shortflags=False, help={"only": "what pytest is given instead of all tests, such as tests/unit"})
+def test(context, only=""):
+    """Run the tests, after installing the programs that they need."""
+    need_programs()
+    run(sys.executable, "-m", "pytest", "-q", *only.split())
+
+
+@task(auto_shortflags=False)
+def lint(context):
+    """Check style, types and the direction of imports."""
+    bin_dir = os.path.dirname(sys.executable)
+    run(sys.executable, "-m", "ruff", "check", ".")
+    run(sys.executable, "-m", "ruff", "format", "--check", ".")
+    run(sys.executable, "-m", "mypy")
+    run(os.path.join(bin_dir, "lint-imports"))
+
+
+@task(auto_shortflags=False, name="agent")
+def bench_agent(context):
+    """Measure what the agent and the road to a node cost, beside their budgets."""
+    run(sys.executable, "-m", "tests.bench.agent")
+
+
+ns = namespace()
+ns.add_task(test)
+ns.add_task(lint)
+ns.add_collection(Collection("bench", bench_agent))

@@ -1,0 +1,181 @@
+"""The lease beside a path: one owner at a time, takeover of the dead, adopted failures."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from k3env.errors import Refused, TaskFailed
+from k3env.node.cancel import Cancel, Cancelled
+from k3env.node.lease import DONE, HELD, Lease, Owner, nonce
+from k3env.node.leases import held
+
+FORK = multiprocessing.get_context("fork")
+
+
+def owner(host: str = "a", run: str = "r1", task: str = "1.1", boot_id: str = "b", pid: int | None = None) -> Owner:
+    return Owner(host, "node", boot_id, pid or os.getpid(), "pid:[1]", run, task, "me@here", nonce(), time.time())
+
+
+def quiet(holder: Owner, progress: str) -> None:
+    """Wait without a word."""
+
+
+def test_only_one_of_many_processes_works_at_a_time(tmp_path: Path) -> None:
+    target, log = tmp_path / "repo", tmp_path / "log"
+
+    def work(number: int) -> None:
+        lease = Lease(str(target), owner(host=f"h{number}"), Cancel(), timeout_s=5)
+        assert lease.acquire(quiet) == HELD
+        with log.open("a") as file:
+            file.write(f"in {number}\n")
+        time.sleep(0.05)
+        with log.open("a") as file:
+            file.write(f"out {number}\n")
+        lease.release()
+
+    children = [FORK.Process(target=work, args=(number,)) for number in range(6)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(30)
+        assert child.exitcode == 0
+    lines = log.read_text().split("\n")[:-1]
+    assert len(lines) == 12
+    for entered, left in zip(lines[::2], lines[1::2], strict=True):
+        assert (entered.split()[0], left.split()[0]) == ("in", "out") and entered.split()[1] == left.split()[1]
+    assert [name for name in os.listdir(tmp_path) if "k3env" in name] == []
+
+
+def test_an_owner_whose_counter_stands_still_is_taken_over_and_a_living_one_is_not(tmp_path: Path) -> None:
+    target = str(tmp_path / "repo")
+    living = Lease(target, owner("a"), Cancel(), timeout_s=1.2)
+    assert living.acquire(quiet) == HELD
+    living.progress("[ 42%] compiling")
+    told: list[tuple[str, str]] = []
+    waiter = Lease(target, owner("b"), _after(3.0), timeout_s=1.2)
+    with pytest.raises(Cancelled):
+        waiter.acquire(lambda holder, progress: told.append((holder.host, progress)))
+    assert ("a", "[ 42%] compiling") in told
+    living._stop.set()  # the owner freezes: it neither renews nor releases
+    begun = time.monotonic()
+    taker = Lease(target, owner("c"), Cancel(), timeout_s=1.2)
+    assert taker.acquire(quiet) == HELD
+    assert time.monotonic() - begun > 1.0
+    with pytest.raises(Refused, match="was lost"):
+        living.confirm()
+    taker.confirm()
+    living.release()
+    assert taker.holder() is not None, "a thawed owner's release must not take the lease from the new one"
+    taker.release()
+
+
+def test_an_owner_that_lost_its_lease_stops_its_work(tmp_path: Path) -> None:
+    def work() -> None:
+        cancel = Cancel()
+        cancel.install()
+        lease = Lease(str(tmp_path / "repo"), owner(), cancel, timeout_s=0.6)
+        assert lease.acquire(quiet) == HELD
+        record = tmp_path / ".repo.k3env-lease" / "owner.json"
+        record.write_text(json.dumps({**json.loads(record.read_text()), "nonce": "somebody else's"}))
+        try:
+            with cancel:
+                time.sleep(20)
+        except Cancelled as error:
+            os._exit(7 if "lease was lost" in str(error) else 8)
+
+    child = FORK.Process(target=work)
+    child.start()
+    child.join(15)
+    assert child.exitcode == 7
+
+
+@pytest.mark.parametrize(
+    ("holder", "taken"),
+    [
+        (owner("a", boot_id="the boot before"), True),
+        (owner("a", pid=2**22 - 3), True),
+        (owner("a", pid=os.getpid()), False),
+        (owner("b", boot_id="another node's"), False),
+    ],
+    ids=["rebooted", "process gone", "process alive", "another node"],
+)
+def test_an_owner_on_this_node_is_judged_by_boot_and_process(tmp_path: Path, holder: Owner, taken: bool) -> None:
+    target = str(tmp_path / "repo")
+    first = Lease(target, holder, Cancel(), timeout_s=60)
+    assert first.acquire(quiet) == HELD
+    first._stop.set()
+    second = Lease(target, owner("a"), _after(1.5), timeout_s=60)
+    if taken:
+        assert second.acquire(quiet) == HELD
+        second.release()
+    else:
+        with pytest.raises(Cancelled):
+            second.acquire(quiet)
+
+
+def test_a_failure_is_adopted_by_waiters_of_the_same_run_and_task_only(tmp_path: Path) -> None:
+    target = str(tmp_path / "repo")
+    with pytest.raises(TaskFailed), held((target,), owner("a"), Cancel(), quiet) as leases:
+        error = TaskFailed("the build failed", remedy="mend it")
+        leases.failed(error)
+        raise error
+    with held((target,), owner("b"), Cancel(), quiet) as leases:
+        assert leases.adopted is not None
+        assert leases.adopted.message == "failed on a: the build failed"
+        assert leases.adopted.findings[0].remedy == "mend it"
+    with held((target,), owner("b", task="1.2"), Cancel(), quiet) as leases:
+        assert leases.adopted is None
+    with held((target,), owner("b", run="r2"), Cancel(), quiet) as leases:
+        assert leases.adopted is None
+
+
+def test_a_waiter_goes_on_when_the_next_owner_does_something_else(tmp_path: Path) -> None:
+    """Whoever waits for a checkout need not wait for the build that comes after it."""
+    target = str(tmp_path / "repo")
+    first = Lease(target, owner("a"), Cancel(), timeout_s=5)
+    assert first.acquire(quiet) == HELD
+    asked: list[float] = []
+
+    def hand_over(holder: Owner, progress: str) -> None:
+        first.release()
+        assert Lease(target, owner("a", task="1.2"), Cancel(), timeout_s=5).acquire(quiet) == HELD
+
+    def is_done() -> bool:
+        asked.append(time.monotonic())
+        return True
+
+    tell = iter([hand_over])
+    waiter = Lease(target, owner("b"), Cancel(), timeout_s=5)
+    assert waiter.acquire(lambda *_: next(tell)(*_), is_done) == DONE
+    assert len(asked) == 1, "while one and the same owner works, nobody looks over its shoulder"
+
+
+def test_no_lease_where_nothing_can_be_written(tmp_path: Path) -> None:
+    missing = tmp_path / "gone" / "repo"
+    with pytest.raises(Refused) as caught:
+        Lease(str(missing), owner(), Cancel()).acquire(quiet)
+    assert caught.value.finding.id == "run.lease" and str(tmp_path / "gone") in (caught.value.finding.expected or "")
+
+
+def _after(seconds: float) -> Cancel:
+    """A wish to stop that comes by itself."""
+    cancel = Cancel()
+    cancel.install()
+
+    def wish() -> None:
+        cancel.request("enough")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    import threading
+
+    timer = threading.Timer(seconds, wish)
+    timer.daemon = True
+    timer.start()
+    return cancel

@@ -1,0 +1,275 @@
+"""Compilation: from plays and variables to plans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from k3env.documents.nodes import Node, Position
+from k3env.errors import DocumentError, UsageError
+from k3env.inventory.variables import extra
+from k3env.playbook import Options, compile_playbook, layers
+from k3env.protocol import codec
+from k3env.protocol.plan import Plan, Task
+from k3env.protocol.profile import Profile
+from k3env.protocol.secret import references
+from tests.unit.playbook.conftest import compiled, host, playbook
+
+PLAY = "- hosts: all\n  vars: {base: /play, jobs: 3}\n  tasks:\n"
+
+
+def task(body: str, *options: str, **keywords: Any) -> Task:
+    """Compile one task."""
+    return compiled(f"{PLAY}    - {body}\n", *options, **keywords).plan.tasks[0]
+
+
+def test_a_task_gets_its_final_values() -> None:
+    text = PLAY + (
+        "    - name: In {{ base }}\n"
+        "      demo: {path: '{{ base }}/{{ sub }}', jobs: '{{ jobs }}', install: resolve, container: '{{ none }}'}\n"
+        "      vars: {sub: s}\n"
+        "      environment: {A: '{{ base }}', B: {secret: 'env:TOKEN'}}\n"
+        "      timeout: 60\n      retries: 1\n      delay: 2\n      ignore_errors: true\n      become: true\n"
+    )
+    (made,) = compiled(text).plan.tasks
+    assert made == Task(
+        id="1.1",
+        name="In /play",
+        module="demo",
+        parameters={"path": "/play/s", "jobs": 3, "install": "resolve"},
+        become_user="root",
+        environment={"A": "/play", "B": {"$secret": "env:TOKEN"}},  # type: ignore[dict-item]
+        timeout_s=60.0,
+        retries=1,
+        delay_s=2.0,
+        ignore_errors=True,
+        position="p.yml:5:7",
+    )
+
+
+# where the variable `base` is set, from the weakest: (inventory, play, task, --extra-vars)
+@pytest.mark.parametrize(
+    "task_vars, extra_vars, wanted",
+    [("", (), "/play"), ("{base: /task}", (), "/task"), ("{base: /task}", ("base=/extra",), "/extra")],
+)
+def test_precedence(task_vars: str, extra_vars: tuple[str, ...], wanted: str) -> None:
+    body = f"{{demo: {{path: '{{{{ base }}}}'}}, vars: {task_vars or '{}'}}}"
+    assert task(body, *extra_vars, variables={"base": "/inventory"}).parameters["path"] == wanted
+    assert task("{demo: {path: '{{ other }}'}}", variables={"other": "/inventory"}).parameters["path"] == "/inventory"
+
+
+def test_text_of_the_command_line_becomes_what_a_parameter_wants() -> None:
+    body = "{demo: {path: '{{ p }}', jobs: '{{ n }}', environment: '{{ e }}', container: '{{ c }}'}}"
+    options = ("p=/7", "n=8", 'e={"A": "1"}', 'c={"engine": "docker", "image": "i"}')
+    made = task(body, *options)
+    assert made.parameters == {
+        "path": "/7",
+        "jobs": 8,
+        "environment": {"A": "1"},
+        "container": {"engine": "docker", "image": "i"},
+    }
+    assert type(made.parameters["path"]) is str
+
+
+def test_nulls_are_left_to_the_module() -> None:
+    assert task("{demo: {path: /x, jobs: '{{ none }}', container: '{{ container }}'}}").parameters == {"path": "/x"}
+
+
+CONDITIONS = [
+    ("jobs == 3", None),
+    ("jobs == 4", "when: jobs == 4"),
+    ("[jobs == 3, base == '/x']", "when: base == '/x'"),
+    ("false", "when: false"),
+    ("flashinfer_step != 'none'", None),
+]
+
+
+@pytest.mark.parametrize("when, skip", CONDITIONS)
+def test_conditions(when: str, skip: str | None) -> None:
+    assert task(f"{{demo: {{path: /x}}, when: {when}}}").skip == skip
+
+
+def test_what_is_left_out_is_not_rendered() -> None:
+    text = PLAY + (
+        "    - {demo: {path: '{{ nowhere }}'}, name: '{{ nowhere }}', tags: a, when: nowhere}\n"
+        "    - {demo: {path: '{{ nowhere }}'}, environment: {A: '{{ nowhere }}'}, tags: b, when: jobs == 4}\n"
+        "    - {demo: {path: /x}, tags: b}\n"
+    )
+    one, two, three = compiled(text, tags=("b",)).plan.tasks
+    assert (one.skip, one.parameters, one.name) == ("tags", {}, "{{ nowhere }}")
+    assert (two.skip, two.parameters, two.environment) == ("when: jobs == 4", {}, {})
+    assert (three.skip, three.id) == (None, "1.3")
+
+
+# body, place, part of the message, part of found or remedy
+FAILING = [
+    ("{demo: {path: '{{ bsae }}'}}", "p.yml:4:21", "bsae is not defined", "did you mean base?"),
+    ("{demo: {path: '{{ trtllm_commit }}'}}", "p.yml:4:21", "trtllm_commit is not", "--extra-vars trtllm_commit="),
+    ("{demo: {path: '{{ trtllm_repo }}/x'}}", "p.yml:4:21", "trtllm_repo is not", "--extra-vars trtllm_repo=/"),
+    ("{demo: {path: '{{ hostvars.x }}'}}", "p.yml:4:21", "hostvars is not defined", "vars of a group"),
+    ("{demo: {path: '{{ item }}'}}", "p.yml:4:21", "item is not defined", "one task for each item"),
+    ("{demo: {path: /x}, when: ansible_facts.x}", "p.yml:4:32", "ansible_facts is not defined", "inventory"),
+    ("{demo: {path: '{{ jobs }}'}}", "p.yml:4:21", "path of demo must be text", "the number 3"),
+    ("{demo: {path: /x, jobs: '{{ base }}'}}", "p.yml:4:31", "jobs of demo must be a whole number", "/play"),
+    ("{demo: {path: 'x{{ base }}'}}", "p.yml:4:21", "path must be absolute", ""),
+    ("{demo: {path: '{{ deep }}'}}", "hosts.yml:1:1", "nope is not defined", ""),
+    ("{demo: {path: /x}, environment: {A: '{{ jobs }}'}}", "p.yml:4:43", "A must be text", "the number 3"),
+    ("{demo: {path: /x}, when: base}", "p.yml:4:32", "neither true nor false", "/play"),
+    ("{demo: {path: /x}, name: '{{ token }}!'}", "p.yml:4:32", "a secret can't stand within other text", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body, place, message, detail", FAILING, ids=[case[0] for case in FAILING])
+def test_fails_where_it_is_wrong(body: str, place: str, message: str, detail: str) -> None:
+    variables = {"deep": "{{ nope }}", "token": {"secret": "env:T"}}
+    with pytest.raises(DocumentError) as caught:
+        task(body, variables=variables)
+    finding = caught.value.finding
+    assert finding.subject == place
+    assert message in finding.message
+    assert detail in f"{finding.found} {finding.remedy}"
+
+
+# variable, value, part of the message, part of found or remedy
+WRONG_SETTINGS = [
+    ("flashinfer_step", "frok", "flashinfer_step", "did you mean fork?"),
+    ("gpus_per_node", "many", "gpus_per_node of the shipped variables must be a whole number", "many"),
+    ("driver_min", 580.65, "driver_min of the shipped variables must be", "580.65"),
+    ("trtllm_commit", "abc123", "trtllm_commit must be a full commit", ""),
+    ("fla_core_version", 0.5, "fla_core_version of the shipped variables must be text", '"0.5"'),
+    ("trtllm_jobs", "atuo", "trtllm_jobs of the shipped variables must be", "did you mean auto?"),
+    ("container", {"engine": "dokcer", "image": "i"}, "container.engine", "did you mean docker?"),
+    ("container", {"enigne": "docker"}, "no parameter enigne", "did you mean engine?"),
+]
+
+
+@pytest.mark.parametrize("name, value, message, detail", WRONG_SETTINGS, ids=[case[0] for case in WRONG_SETTINGS])
+def test_settings_fail_where_they_were_set(name: str, value: object, message: str, detail: str) -> None:
+    with pytest.raises(DocumentError) as caught:
+        task("{demo: {path: /x}}", variables={name: value})
+    finding = caught.value.finding
+    assert finding.subject == "hosts.yml:1:1"
+    assert message in finding.message
+    assert detail in f"{finding.found} {finding.remedy}"
+
+
+def test_the_profile_and_its_origins() -> None:
+    variables = {"trtllm_repo": "/r", "driver_min": 590, "trtllm_venv": "{{ trtllm_repo }}/.venv-3.12", "k3_user": "k3"}
+    made = compiled(
+        PLAY + "    - demo: {path: /x}\n", "gpus_per_node=8", f"trtllm_commit={'a' * 40}", variables=variables
+    )
+    profile = codec.decode(Profile, made.plan.profile)
+    assert profile == made.settings.profile
+    assert (profile.paths.repo, profile.paths.venv, profile.user) == ("/r", "/r/.venv-3.12", "k3")
+    assert profile.paths.cache_base == "/var/tmp/k3env-cache-k3"
+    assert (profile.gpu.driver_min, profile.gpu.count, profile.gpu.arch) == ("590", 8, "103-real")
+    assert (profile.pins.trtllm_commit, profile.pins.fla_core_version) == ("a" * 40, None)
+    assert made.plan.user == "k3"
+    origins = made.settings.origins
+    assert (origins["driver_min"], origins["gpus_per_node"]) == ("hosts.yml:1:1", "--extra-vars")
+    assert origins["flashinfer_url"] == "k3env's default"
+    assert compiled(PLAY + "    - demo: {path: /x}\n").settings.profile.paths.venv is None
+
+
+def test_the_cache_base_has_the_connecting_users_name() -> None:
+    assert compiled(PLAY + "    - demo: {path: /x}\n").settings.profile.paths.cache_base == "/var/tmp/k3env-cache-k3"
+
+
+@pytest.mark.parametrize(
+    "tasks, check, wanted",
+    [
+        ("    - demo: {path: /x}\n", False, ("apply", "finish")),
+        ("    - demo: {path: /x}\n", True, ("check", "stop")),
+        ("    - verify: {checks: ['gpu.*']}\n", False, ("apply", "stop")),
+        ("    - verify: {checks: ['gpu.*']}\n    - {demo: {path: /x}, when: false}\n", False, ("apply", "stop")),
+        ("    - verify: {checks: ['gpu.*']}\n    - demo: {path: /x}\n", False, ("apply", "finish")),
+    ],
+)
+def test_what_becomes_of_a_worker_that_nobody_follows(tasks: str, check: bool, wanted: tuple[str, str]) -> None:
+    made = compiled(PLAY + tasks, check=check).plan
+    assert (made.mode, made.when_unfollowed) == wanted
+
+
+def test_secrets_stand_in_a_plan_by_reference_alone() -> None:
+    body = "{demo: {path: /x, environment: {T: '{{ token }}', U: {secret: prompt}}}}"
+    made = task(body, variables={"token": {"secret": "file:/run/token"}})
+    assert references(codec.encode(made)) == {"file:/run/token", "prompt"}
+
+
+SHARED = (
+    "- hosts: all\n  tasks:\n"
+    "    - demo: {path: '{{ base }}'}\n"
+    "    - {demo: {path: '/{{ side }}'}, when: wanted}\n"
+    "    - {demo: {path: '/{{ mine }}'}, vars: {mine: '{{ base }}'}}\n"
+)
+
+
+def test_hosts_with_equal_values_share_one_plan() -> None:
+    found = playbook(SHARED)
+    hosts = [
+        host("h1", base="/a", wanted=False, side=1, unused=1),
+        host("h2", base="/a", wanted=False, side=2, unused=2),  # `side` is not rendered
+        host("h3", base="/b", wanted=False),
+        host("h4", base="/a", wanted=True, side=1),
+        host("h5", base="/a", wanted=True, side=2),
+        host("h6", base="/a", wanted=True, side="2"),
+        host("h7", base="/a", wanted=True, side=True),
+        host("h8", base="/a", wanted=False, mine="/elsewhere"),  # the task's own `mine` wins
+        host("h9", base="/a", wanted=False, driver_min=590),
+    ]
+    (plans,) = compile_playbook(found, [hosts], Options())
+    kinds: dict[int, list[str]] = {}
+    for name, made in plans.items():
+        kinds.setdefault(id(made.plan), []).append(name)
+    assert list(kinds.values()) == [["h1", "h2", "h8"], ["h3"], ["h4"], ["h5"], ["h6"], ["h7"], ["h9"]]
+    for each in hosts:
+        (alone,) = compile_playbook(found, [[each]], Options())
+        assert codec.dumps(alone[each.name].plan) == codec.dumps(plans[each.name].plan)
+
+
+def test_a_plan_that_names_its_host_is_its_own() -> None:
+    found = playbook("- hosts: all\n  tasks:\n    - demo: {path: '/{{ inventory_hostname }}'}\n")
+    (plans,) = compile_playbook(found, [[host("h1"), host("h2")]], Options())
+    assert [made.plan.tasks[0].parameters["path"] for made in plans.values()] == ["/h1", "/h2"]
+
+
+def test_equal_input_gives_equal_bytes_and_they_can_be_read_back() -> None:
+    text = PLAY + "    - {demo: {path: /x, environment: {B: b, A: a}}, environment: {Z: z, Y: y}}\n"
+    other = PLAY + "    - {demo: {environment: {A: a, B: b}, path: /x}, environment: {Y: y, Z: z}}\n"
+    one, two = (codec.dumps(compiled(source).plan) for source in (text, text))
+    assert one == two
+    assert codec.dumps(compiled(other).plan) == one
+    assert codec.loads(Plan, one) == compiled(text).plan
+
+
+def test_a_misspelt_extra_variable_is_refused() -> None:
+    for option, meant in [("trtllm_comit=x", "trtllm_commit"), ("flashinfer_step_=none", "flashinfer_step")]:
+        with pytest.raises(UsageError, match="no shipped play reads") as caught:
+            task("{demo: {path: /x}}", option)
+        assert caught.value.finding.remedy == f"did you mean {meant}?"
+    # One that the inventory or the play knows is theirs.
+    task("{demo: {path: /x}}", "trtllm_comit=x", variables={"trtllm_comit": "y"})
+    task("{demo: {path: /x}}", "something_else=x")
+
+
+def test_the_layers_of_a_hosts_variables_with_their_origins() -> None:
+    (play,) = playbook(PLAY + "    - demo: {path: /x}\n").plays
+    found = layers(play, host(base="/inventory", driver_min="600"), Options(extra=extra(["jobs=9"])))
+    shown = {
+        name: (found[name].plain, str(found[name].position)) for name in ("base", "driver_min", "jobs", "trtllm_arch")
+    }
+    assert shown == {
+        "base": ("/play", "p.yml:2:16"),
+        "driver_min": ("600", "hosts.yml:1:1"),
+        "jobs": ("9", "--extra-vars"),
+        "trtllm_arch": ("103-real", "k3env's default"),
+    }
+    assert found["inventory_hostname"].same_as(Node("h", Position("")))
+
+
+def test_plays_are_numbered_and_each_has_its_own_hosts() -> None:
+    text = "- hosts: a\n  tasks: [{demo: {path: /x}}]\n- hosts: b\n  tasks: [{demo: {path: /x}}, {demo: {path: /y}}]\n"
+    one, two = compile_playbook(playbook(text), [[host("h1")], [host("h1"), host("h2")]], Options())
+    assert (list(one), list(two)) == (["h1"], ["h1", "h2"])
+    assert [task.id for task in two["h2"].plan.tasks] == ["2.1", "2.2"]
