@@ -46,7 +46,7 @@ def play(options: Options) -> int:
         print(listed([host.name for host in chosen.hosts]))
         return 0
     with trays(chosen) as reached:
-        hosts = [reached.narrowed(item.hosts, f"{item.hosts_position}: hosts") for item in playbook.plays]
+        hosts = playbook.targets(reached.inventory, reached.hosts)
         asked = compiling.Options(
             tags=options.tags,
             skip_tags=options.skip_tags,
@@ -96,7 +96,7 @@ def _run(
             for play, plan in zip(plays, plans, strict=True)
         ),
     )
-    fold = Fold(run, header.started, all_tasks(reached.hosts, header), check=options.check)
+    fold = Fold(run, header.started, all_tasks(header), check=options.check)
     record = Record.begin(header)
     view = View(fold, output=options.output, diff=options.diff, verbose=options.v)
     targets = Targets(run, f"{getpass.getuser()}@{socket.gethostname()}", Road(), secrets)
@@ -152,9 +152,9 @@ def watcher(view: View, options: Options, run: str) -> Watcher:
     return Watcher(event, view.tick, view.notice)
 
 
-def all_tasks(hosts: Sequence[Host], header: Header) -> dict[str, list[Task]]:
-    """Return the tasks of all plays by host; a host that no play is for has none."""
-    tasks: dict[str, list[Task]] = {host.name: [] for host in hosts}
+def all_tasks(header: Header) -> dict[str, list[Task]]:
+    """Return the tasks of all plays by host, for the hosts that a play is for."""
+    tasks: dict[str, list[Task]] = {}
     for stage in header.stages:
         for name, plan in stage.plans.items():
             tasks.setdefault(name, []).extend(plan.tasks)

@@ -10,6 +10,7 @@ from typing import Any
 
 from k3env.cli.command import command
 from k3env.cli.options import REACHING, SHOWING, Option, Options, parse
+from k3env.errors import EXIT_INTERRUPTED, EXIT_OK
 from k3env.runner.record import Header, Record
 
 _RUN = Option("run", "a run's name, or its beginning; see: invoke runs")
@@ -27,7 +28,7 @@ def runs(**raw: Any) -> int:
     options = parse(raw)
     for record in records():
         header = record.header()
-        outcome = fold(header.run, header.started, all_tasks((), header), record.events(), check=header.check)
+        outcome = fold(header.run, header.started, all_tasks(header), record.events(), check=header.check)
         if options.output == "text":
             print(_line(header, [host.status for host in outcome.hosts.values()]))
         else:
@@ -68,7 +69,7 @@ def _follow(raw: dict[str, Any], action: str) -> int:
     options = _as_begun(header, asked)
     begun = time.time()
     with trays(who(options)) as reached:
-        fold = Fold(header.run, header.started, all_tasks(reached.hosts, header), check=header.check)
+        fold = Fold(header.run, header.started, all_tasks(header), check=header.check)
         after: dict[tuple[int, str], int] = {}
         stage = 1
         for host, event in record.events():
@@ -100,7 +101,10 @@ def _follow(raw: dict[str, Any], action: str) -> int:
             may_stop=False,
         )
         view.end_play()
-        return finish(fold, view, asked, header, time.time() - begun)
+        code = finish(fold, view, asked, header, time.time() - begun)
+        # What was to be cancelled is: that every host has confirmed it is this command's success.
+        stopped = action == "cancel" and all(live.phase == "done" for live in fold.live.values())
+        return EXIT_OK if stopped and code == EXIT_INTERRUPTED else code
 
 
 def _as_begun(header: Header, asked: Options) -> Options:

@@ -38,6 +38,7 @@ class View:
         self._names: dict[str, str] = {}
         self._pending: list[str] = []
         self._told: dict[str, set[str]] = {}
+        self._urgent: dict[str, list[str]] = {}
         self._ended: set[str] = set()
         self._since: dict[str, float] = {}
         self._still = time.monotonic()
@@ -70,13 +71,16 @@ class View:
             self._lost(host)
         elif event.kind == RESULT and event.task is not None:
             if self._verbose or event.data.get("status") == "failed":
-                self._tell(event.task, [host])
+                self._urgent.setdefault(event.task, []).append(host)
         elif event.kind == "task":
             self._since[host] = time.monotonic()
         self._settle()
 
     def tick(self) -> None:
-        """Keep the picture fresh."""
+        """Keep the picture fresh, and tell what can't wait until its task has settled: together, if it is the same."""
+        urgent, self._urgent = self._urgent, {}
+        for task, hosts in urgent.items():
+            self._tell(task, hosts)
         if self._live is not None:
             self._live.refresh()
         elif time.monotonic() - self._still > STILL_S:
@@ -105,11 +109,12 @@ class View:
         """Return what each busy host does now."""
         from rich.table import Table
 
-        table = Table.grid(padding=(0, 2))
-        table.add_column(no_wrap=True)
-        table.add_column(no_wrap=True, justify="right")
-        table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
         busy = self._busy()
+        table = Table.grid(padding=(0, 2), expand=True)
+        # Whose line it is, and for how long, is never cut; what it says is.
+        table.add_column(no_wrap=True, min_width=max((len(host) for host, _, _ in busy), default=0))
+        table.add_column(no_wrap=True, min_width=5, justify="right")
+        table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
         for host, seconds, what in busy[:ROWS]:
             table.add_row(host, _clock(seconds), what)
         if len(busy) > ROWS:
@@ -123,12 +128,9 @@ class View:
             doing = live[host]
             if doing.task is None:
                 continue
-            share = f" {doing.fraction:.0%}" if doing.fraction is not None else ""
-            said = f"{share} {doing.text}" if doing.text else share
-            phase = "waiting for " if doing.phase == "waiting" else ""
-            rows.append(
-                (host, now - since, f"{self._names.get(doing.task, doing.task)}: {phase}{said.strip()}".rstrip(": "))
-            )
+            share = f"{doing.fraction:.0%} " if doing.fraction is not None else ""
+            said = f"waiting for {doing.text}" if doing.phase == "waiting" else share + doing.text
+            rows.append((host, now - since, said or self._names.get(doing.task, doing.task)))
         return rows
 
     def _settle(self) -> None:
@@ -150,7 +152,7 @@ class View:
         for task in self._pending:
             found = self._fold.task(host, task)
             if host in self._hosts[task] and found.findings and found.status in (NOTRUN, "failed"):
-                self._tell(task, [host])
+                self._urgent.setdefault(task, []).append(host)
                 return
 
     def _tell(self, task: str, hosts: list[str]) -> None:

@@ -26,13 +26,6 @@ class Who:
     inventory: Inventory
     hosts: tuple[Host, ...]
 
-    def narrowed(self, pattern: str, source: str) -> list[Host]:
-        """Return those of the hosts that a play is for.
-
-        Raises InventoryError when none is left.
-        """
-        return self.inventory.narrow(self.hosts, pattern, source)
-
     @property
     def simulated(self) -> bool:
         """Whether all hosts are trays of the sandbox."""

@@ -336,7 +336,7 @@ GIT = (
         "git.ownership",
         r"detected dubious ownership|unsafe repository",
         "the checkout belongs to another user, so git does not trust it",
-        "run as its owner (k3_user), or as this user: git config --global --add safe.directory PATH",
+        "run as its owner (k3_user), or, as this user, name it: git config --global --add safe.directory",
         "git, safe.directory",
     ),
     Diagnosis(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional
@@ -26,9 +24,6 @@ ENVIRONMENT = {
 """English messages, no question, no lock while reading; LFS files are pulled on purpose, not by the way."""
 READ_S = 120.0
 COMMIT = re.compile(r"[0-9a-f]{40}\Z")
-_LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\n"
-_LFS_POINTER_BYTES = 1024
-"""A pointer is shorter. Source: git-lfs, docs/spec.md."""
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _MIDWAY = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "BISECT_LOG", "rebase-merge", "rebase-apply")
 
@@ -83,7 +78,7 @@ def failure(message: str, done: Completed, root: str) -> TaskFailed:
         f"{message}: {found.diagnosis.cause if found else last[0]}",
         expected="git to succeed",
         found=found.line if found else last[0],
-        remedy=found.diagnosis.remedy.replace("PATH", root) if found else "see git's words",
+        remedy=found.diagnosis.remedy if found else "see git's words",
         id=found.diagnosis.id if found else "git.failed",
         evidence=(done.evidence(),),
     )
@@ -190,81 +185,6 @@ def locked(machine: Machine, root: str) -> Optional[str]:
     found = directories(machine, root)
     path = os.path.join(found[0], "index.lock") if found else ""
     return path if path and machine.exists(path) else None
-
-
-def absent_submodules(machine: Machine, root: str) -> tuple[str, ...]:
-    """Return the submodules that are not there, by their path in the checkout, those within submodules too."""
-    absent: list[str] = []
-    for path in _submodule_paths(machine, root):
-        if not machine.exists(os.path.join(root, path, ".git")):
-            absent.append(path)
-            continue
-        absent += [f"{path}/{inner}" for inner in absent_submodules(machine, os.path.join(root, path))]
-    return tuple(absent)
-
-
-def _submodule_paths(machine: Machine, root: str) -> list[str]:
-    path = os.path.join(root, ".gitmodules")
-    if not machine.is_file(path):
-        return []
-    lines = (line.strip().partition("=") for line in machine.text(path).splitlines())
-    paths = [value.strip().strip('"') for key, sign, value in lines if sign and key.strip() == "path"]
-    return [path for path in paths if not os.path.isabs(path) and ".." not in path.split("/")]
-
-
-def lfs_pointers(machine: Machine, root: str) -> tuple[str, ...]:
-    """Return the files of Git LFS whose pointer lies in their place."""
-    pointers = []
-    tracked = answer(machine, root, "ls-files", "-z", ":(attr:filter=lfs)").decode("utf-8", "surrogateescape")
-    for path in filter(None, tracked.split("\0")):
-        full = os.path.join(root, path)
-        found = machine.stat(full, follow=False)
-        is_small = found is not None and stat.S_ISREG(found.st_mode) and found.st_size < _LFS_POINTER_BYTES
-        if is_small and machine.read(full, len(_LFS_POINTER)) == _LFS_POINTER:
-            pointers.append(path)
-    return tuple(pointers)
-
-
-def dirty_hash(machine: Machine, root: str) -> Optional[str]:
-    """Return a hash of the local changes to tracked files, or None where there are none."""
-    dirty = status(machine, root).dirty
-    if not dirty:
-        return None
-    digest = hashlib.sha256()
-    for path in sorted(dirty):
-        full = os.path.join(root, path)
-        content = machine.read(full, 1 << 28) if machine.is_file(full) else b"-"
-        digest.update(path.encode("utf-8", "surrogateescape") + b"\0" + hashlib.sha256(content).digest())
-    return digest.hexdigest()
-
-
-def submodule_commits(machine: Machine, root: str) -> dict[str, str]:
-    """Return the commits that the submodules are at, by path."""
-    if not machine.is_file(os.path.join(root, ".gitmodules")):
-        return {}
-    lines = answer(machine, root, "submodule", "status", "--recursive").decode("utf-8", "replace").splitlines()
-    found = (re.match(r"[ +U-]([0-9a-f]{40}) (\S+)", line) for line in lines)
-    return {match[2]: match[1] for match in found if match}
-
-
-def exclude_problem(machine: Machine, root: str, pattern: str) -> Optional[str]:
-    """Return the file that should exclude a pattern from git's view and does not, or None."""
-    found = directories(machine, root)
-    if found is None:
-        return None
-    path = os.path.join(found[1], "info", "exclude")
-    lines = machine.text(path).splitlines() if machine.is_file(path) else []
-    return None if pattern in lines else path
-
-
-def exclude(machine: Machine, root: str, pattern: str) -> None:
-    """Let git overlook a pattern in this checkout, without a change to a tracked file."""
-    path = exclude_problem(machine, root, pattern)
-    if path is None:
-        return
-    text = machine.text(path) if machine.is_file(path) else ""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    machine.write(path, f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}{pattern}\n".encode())
 
 
 def shown(url: str) -> str:

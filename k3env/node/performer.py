@@ -146,7 +146,7 @@ class Performer:
 
             def tell(text: str, fraction: Optional[float]) -> None:
                 self._progress(task, text, fraction)
-                leases.progress(text)
+                leases.progress(text if fraction is None else f"{fraction:.0%} {text}")
 
             machine.on_progress(tell)
             machine.on_commit(leases.confirm)

@@ -20,7 +20,7 @@ _GIT = re.compile(r"(?:remote: )?([A-Z][A-Za-z ]+):\s+\d{1,3}% \((\d+)/(\d+)\)")
 _STEPS = re.compile(
     r"(?:remote: )?(?:Enumerating|Counting|Receiving|Resolving|Updating|Filtering) [a-z]+: +\d"
     r"|Cloning into |Submodule path "
-    r"|(?:Collecting|Obtaining|Processing|Downloading|Using cached|Cloning|Looking in) "
+    r"|(?:Collecting|Obtaining|Processing|Downloading|Using cached|Cloning) "
     r"|(?:Installing|Building|Preparing|Getting|Checking|Uninstalling|Found existing|Attempting|Successfully) [a-z ]*"
     r"|-- \S"
 )

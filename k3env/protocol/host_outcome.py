@@ -134,7 +134,7 @@ class HostFold:
         self.live = replace(self.live, task=event.task, text=text, fraction=known)
 
     def waiting(self, event: Event) -> None:
-        told = " - ".join(str(event.data[key]) for key in ("owner", "progress") if event.data.get(key))
+        told = ": ".join(str(event.data[key]) for key in ("host", "progress") if event.data.get(key))
         self.live = Live("waiting", event.task, told)
 
     def apply(self, event: Event) -> None:

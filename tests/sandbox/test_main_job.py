@@ -112,7 +112,7 @@ def leave_the_python_dangling(site: Site) -> None:
         (delete_a_library, "libth_common.so", 4),
         (change_the_arch_in_the_cmake_cache, "CMAKE_CUDA_ARCHITECTURES", 4),
         (move_head, "HEAD", 4),
-        (leave_the_python_dangling, "python", 4),
+        (leave_the_python_dangling, "/.venv-", 4),
     ],
 )
 def test_each_broken_promise_is_one_change_named_then_made_then_gone(

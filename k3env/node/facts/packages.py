@@ -105,9 +105,15 @@ class Sites:
         return read(self._machine, *found, is_own=found[0] == self.venv.site)
 
     def versions(self, names: tuple[str, ...]) -> dict[str, str]:
-        """Return the versions of those of these distributions that are there."""
-        found = ((name, self.version(name)) for name in names)
-        return {name: version for name, version in found if version is not None}
+        """Return the versions of those of these distributions that are there, "0.6.16 @ COMMIT" where one is known."""
+        found = {}
+        for name in names:
+            place = self._info(name)
+            if place is not None:
+                vcs = _direct_url(self._machine, os.path.join(*place)).get("vcs_info")
+                commit = vcs.get("commit_id") if isinstance(vcs, dict) else None
+                found[name] = _version(self._machine, *place) + (f" @ {commit}" if commit else "")
+        return found
 
     def _info(self, name: str) -> Optional[tuple[str, str]]:
         for place, table in self._listed:
@@ -175,7 +181,7 @@ def read(machine: Machine, site: str, info: str, is_own: bool = True) -> Distrib
     """
     directory = os.path.join(site, info)
     names = machine.list(directory) if machine.is_dir(directory) else ()
-    direct = _direct_url(machine, directory) if "direct_url.json" in names else {}
+    direct = _direct_url(machine, directory)
     files = _record(machine, directory) if "RECORD" in names else ()
     lost = [f"{info}/{name}" for name in ("METADATA", "RECORD") if is_own and name not in names]
     tops = dict.fromkeys(path.split("/", 1)[0] for path in files)
@@ -207,7 +213,7 @@ def _version(machine: Machine, site: str, info: str) -> str:
 def _direct_url(machine: Machine, directory: str) -> dict[str, Any]:
     try:
         value = json.loads(machine.text(os.path.join(directory, "direct_url.json")))
-    except ValueError:
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}
 

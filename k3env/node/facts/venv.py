@@ -1,34 +1,21 @@
-"""Virtual environments and interpreters, read as files: nothing is started that need not be."""
+"""Virtual environments, read as files: nothing is started that need not be."""
 
 from __future__ import annotations
 
 import os
 import re
-import shlex
-import sys
 from dataclasses import dataclass
 from typing import Optional
 
 from k3env.node import manifest
+from k3env.node.facts.interpreter import VERSIONED, base_python
 from k3env.node.machine import Machine
 from k3env.protocol.container import Container
 from k3env.protocol.finding import Evidence
 from k3env.protocol.profile import Profile
 
 NAMED = re.compile(r"\.venv-(\d+\.\d+)\Z")
-_VERSIONED = re.compile(r"python(\d+\.\d+)\Z")
-_ASK = "import os,sys;print('%d.%d' % sys.version_info[:2], os.path.realpath(sys.executable))"
-_ASK_S = 20.0
 _START_S = 5.0
-
-
-@dataclass(frozen=True)
-class Interpreter:
-    """A Python that is no virtual environment's."""
-
-    path: str
-    version: str
-    """"3.12"."""
 
 
 @dataclass(frozen=True)
@@ -155,45 +142,6 @@ def existing(machine: Machine, repo: str) -> tuple[str, ...]:
     return tuple(name for name in machine.list(repo) if NAMED.match(name)) if machine.is_dir(repo) else ()
 
 
-def base_python(machine: Machine) -> Interpreter:
-    """Return the first python3 of the PATH that is no virtual environment's, else the one behind the first that is.
-
-    Raises FileNotFoundError if there is none.
-    """
-    homes = []
-    for directory in machine.environment.get("PATH", os.defpath).split(os.pathsep):
-        path = os.path.join(directory, "python3")
-        if not os.path.isabs(path) or not _is_program(machine, path):
-            continue
-        config = _config_beside(machine, path)
-        if config is None:
-            return Interpreter(path, _version(machine, path))
-        homes += re.findall(r"(?m)^home\s*=\s*(.+?)\s*$", machine.text(config))
-    for home in homes:
-        path = os.path.join(home, "python3")
-        if _is_program(machine, path) and _config_beside(machine, path) is None:
-            return Interpreter(path, _version(machine, path))
-    raise FileNotFoundError("no python3 in PATH but those of virtual environments")
-
-
-def base_path(machine: Machine) -> str:
-    """Return the PATH without the directories of virtual environments."""
-    parts = machine.environment.get("PATH", os.defpath).split(os.pathsep)
-    return os.pathsep.join(part for part in parts if _config_beside(machine, os.path.join(part, "python3")) is None)
-
-
-def of_version(machine: Machine, version: str) -> Optional[Interpreter]:
-    """Return a base interpreter of a minor version, by its real path, or None. Candidates are started."""
-    places = [*machine.environment.get("PATH", os.defpath).split(os.pathsep), "/usr/local/bin", "/usr/bin"]
-    for path in (os.path.join(place, name) for name in (f"python{version}", "python3") for place in places):
-        if _is_program(machine, path) and _config_beside(machine, path) is None:
-            done = machine.run([path, "-I", "-S", "-c", _ASK], timeout_s=_ASK_S)
-            found, _, real = done.text.partition(" ")
-            if done.ok and found == version:
-                return Interpreter(real, version)
-    return None
-
-
 def _unfinished(machine: Machine, path: str, version: Optional[str]) -> Optional[str]:
     named = NAMED.search(os.path.basename(path))
     if version is None:
@@ -213,7 +161,7 @@ def _dangling(machine: Machine, path: str, version: str, home: Optional[str]) ->
         if not machine.exists(link):
             target = os.readlink(link) if os.path.islink(link) else None
             return f"{link} leads to {target}, which is gone" if target else f"{link} is gone"
-        behind = _VERSIONED.search(os.path.basename(os.path.realpath(link)))
+        behind = VERSIONED.search(os.path.basename(os.path.realpath(link)))
         if behind and behind[1] != version:
             return f"{link} leads to Python {behind[1]}"
     if home is None or not any(machine.exists(os.path.join(home, name)) for name in interpreter_names(version)):
@@ -224,48 +172,3 @@ def _dangling(machine: Machine, path: str, version: str, home: Optional[str]) ->
 def interpreter_names(version: str) -> tuple[str, ...]:
     """Return what an environment's interpreter is called in its bin."""
     return "python", "python3", f"python{version}"
-
-
-def _config_beside(machine: Machine, path: str) -> Optional[str]:
-    """Return the pyvenv.cfg that makes an interpreter a virtual environment's. Source: PEP 405."""
-    directory = os.path.dirname(path)
-    places = (os.path.join(place, "pyvenv.cfg") for place in (directory, os.path.dirname(directory)))
-    return next((place for place in places if machine.is_file(place)), None)
-
-
-def _version(machine: Machine, path: str) -> str:
-    """Return an interpreter's minor version: by its real name, as ours, by its library, and only then by asking it."""
-    real = _unwrapped(machine, os.path.realpath(path))
-    named = _VERSIONED.search(os.path.basename(real))
-    if named:
-        return named[1]
-    if real == os.path.realpath(sys.executable):
-        return "{}.{}".format(*sys.version_info)
-    library = os.path.join(os.path.dirname(os.path.dirname(real)), "lib")
-    there = [name for name in (machine.list(library) if machine.is_dir(library) else ()) if _VERSIONED.match(name)]
-    if len(there) == 1 and machine.exists(os.path.join(library, there[0], "os.py")):
-        return there[0][len("python") :]
-    done = machine.run([path, "-I", "-S", "-c", _ASK], timeout_s=_ASK_S)
-    if not done.ok:
-        raise FileNotFoundError(f"{path} does not start: {done.evidence().excerpt}")
-    return done.text.split()[0]
-
-
-def _unwrapped(machine: Machine, path: str) -> str:
-    """Return the program behind a script that does nothing but start it."""
-    head = machine.read(path, 4096)
-    if not head.startswith(b"#!"):
-        return path
-    last = head.decode("utf-8", "replace").strip().splitlines()[-1]
-    try:
-        words = shlex.split(last)
-    except ValueError:
-        return path
-    if len(words) == 3 and words[0] == "exec" and words[2] == "$@" and os.path.isabs(words[1]):
-        return os.path.realpath(words[1])
-    return path
-
-
-def _is_program(machine: Machine, path: str) -> bool:
-    found = machine.stat(path)
-    return found is not None and machine.is_file(path) and bool(found.st_mode & 0o111)

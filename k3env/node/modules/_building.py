@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from k3env.errors import Refused, TaskFailed
 from k3env.k3 import build as k3
 from k3env.k3.pins import RECORDED
-from k3env.node import git, manifest
+from k3env.node import git_content, manifest
 from k3env.node.container import wrap
-from k3env.node.facts import build, checkout, system, venv
+from k3env.node.facts import build, checkout, interpreter, system, venv
 from k3env.node.facts.packages import Sites
 from k3env.node.modules import _steps
 from k3env.node.modules._pip import ENVIRONMENT, Pip, refuse_moves, usable
@@ -54,7 +54,7 @@ class Work:
         Raises Refused where there is no such interpreter.
         """
         version = broken.version or ""
-        python = venv.of_version(self.machine, version)
+        python = interpreter.of_version(self.machine, version)
         if python is None:
             raise Refused(
                 f"{broken.path} needs Python {version}, and this node has none: {broken.dangling}",
@@ -125,8 +125,8 @@ class Work:
                 commit=self.wanted.commit,
                 arch=self.wanted.arch,
                 cmake_arch=found.cmake_arch or "",
-                dirty=git.dirty_hash(self.machine, self.root),
-                submodules=git.submodule_commits(self.machine, self.root),
+                dirty=git_content.dirty_hash(self.machine, self.root),
+                submodules=git_content.submodule_commits(self.machine, self.root),
                 flags=flags,
                 image=self.wanted.container.image,
                 python=made.version or "",
@@ -161,7 +161,7 @@ class Work:
         return k3.build_jobs(system.cpus(self.machine).usable, left.available, left.cpu_nodes, left.cgroup)
 
     def _python(self) -> str:
-        return "python3" if self.wanted.container.engine != "none" else venv.base_python(self.machine).path
+        return "python3" if self.wanted.container.engine != "none" else interpreter.base_python(self.machine).path
 
     def _version(self) -> str:
         """Return the version of the interpreter that builds.
@@ -169,7 +169,7 @@ class Work:
         Raises TaskFailed if an image's is a virtual environment's: then the build would make none.
         """
         if self.wanted.container.engine == "none":
-            return venv.base_python(self.machine).version
+            return interpreter.base_python(self.machine).version
         words = wrap(self.wanted.container, ("python3", "-c", _ASK), repo=self.root)
         done = self.machine.run(words, timeout_s=_HELP_S, environment=self._environment())
         answer = done.text.splitlines()[-1:] or [""]
@@ -220,7 +220,7 @@ class Work:
             "CONAN_HOME": os.path.join(own, "conan"),
         }
         if self.wanted.container.engine == "none":
-            around["PATH"] = venv.base_path(self.machine)
+            around["PATH"] = interpreter.base_path(self.machine)
         if "TRTLLM_BUILD_ROOT" in self.machine.environment:
             around["TRTLLM_BUILD_ROOT"] = ""  # In place means in the checkout.
         return {**around, **self.wanted.environment}

@@ -62,7 +62,7 @@ class GitCheckout(Module):
 
         Raises Refused for a directory that is no checkout, and for local changes that a move of HEAD would touch.
         """
-        from k3env.node import git
+        from k3env.node import git, git_content
 
         if not self._is_checkout(machine):
             return (Change(f"checkout {self.repo}", "absent", f"{git.shown(self.url)} at {self.commit}"),)
@@ -70,7 +70,7 @@ class GitCheckout(Module):
         origin = git.origin(machine, self.repo)
         if origin is None or not git.same_url(origin, self.url):
             found.append(Change("origin", git.shown(origin or "none"), git.shown(self.url)))
-        if git.exclude_problem(machine, self.repo, EXCLUDED):
+        if git_content.exclude_problem(machine, self.repo, EXCLUDED):
             found.append(Change("git's exclude file", f"{EXCLUDED} is absent", EXCLUDED))
         content = self._content(machine, git.status(machine, self.repo))
         lock = git.locked(machine, self.repo) if content else None
@@ -87,13 +87,13 @@ class GitCheckout(Module):
 
         Raises TaskFailed with git's words and what they mean.
         """
-        from k3env.node import git
+        from k3env.node import git, git_content
         from k3env.node.modules._gitting import Work
 
         if not self._is_checkout(machine):
             self._clone(machine)
         work = Work(machine, self.repo, git.is_local(self.url), self.inactivity_s)
-        git.exclude(machine, self.repo, EXCLUDED)
+        git_content.exclude(machine, self.repo, EXCLUDED)
         origin = git.origin(machine, self.repo)
         if origin is None:
             work.run("set origin", "remote", "add", "origin", self.url)
@@ -106,9 +106,9 @@ class GitCheckout(Module):
             work.keep(status.commit)
             work.checkout(self.commit)
             status = git.status(machine, self.repo)
-        if self.submodules and (status.moved or git.absent_submodules(machine, self.repo)):
+        if self.submodules and (status.moved or git_content.absent_submodules(machine, self.repo)):
             work.update_submodules(status.moved)
-        pointers = git.lfs_pointers(machine, self.repo) if self.lfs else ()
+        pointers = git_content.lfs_pointers(machine, self.repo) if self.lfs else ()
         if pointers:
             work.pull_lfs()
 
@@ -159,7 +159,7 @@ class GitCheckout(Module):
 
     def _content(self, machine: Machine, status: git.Status) -> tuple[Change, ...]:
         """Return what differs in the work tree; what follows from a move of HEAD is not known before it."""
-        from k3env.node import git
+        from k3env.node import git_content
 
         if status.commit != self.commit:
             self._refuse_loss(machine, status)
@@ -168,9 +168,9 @@ class GitCheckout(Module):
         found: list[Change] = []
         if self.submodules:
             found += [Change(f"submodule {path}", "at another commit", "as recorded") for path in status.moved]
-            absent = git.absent_submodules(machine, self.repo)
+            absent = git_content.absent_submodules(machine, self.repo)
             found += [Change(f"submodule {path}", "not initialised", "as recorded") for path in absent]
-        pointers = git.lfs_pointers(machine, self.repo) if self.lfs else ()
+        pointers = git_content.lfs_pointers(machine, self.repo) if self.lfs else ()
         if pointers:
             found.append(Change("Git LFS files", f"pointers: {_listed(pointers)}", "pulled"))
         return tuple(found)
@@ -194,7 +194,7 @@ class GitCheckout(Module):
         import shutil
         import uuid
 
-        from k3env.node import git
+        from k3env.node import git, git_content
         from k3env.node.modules._gitting import Work
 
         target = os.path.realpath(self.repo)
@@ -217,7 +217,7 @@ class GitCheckout(Module):
             work = Work(machine, fresh, git.is_local(self.url), self.inactivity_s)
             work.run("begin the clone", "init", "--quiet")
             work.run("set origin", "remote", "add", "origin", self.url)
-            git.exclude(machine, fresh, EXCLUDED)
+            git_content.exclude(machine, fresh, EXCLUDED)
             work.fetch(self.url, self.commit)
             work.checkout(self.commit)
             os.rename(fresh, target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Optional
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Optional
 from k3env.k3.pins import is_protected, normalised
 from k3env.node.modules import Module
 from k3env.node.modules._parameters import check_path, has_credentials
+from k3env.node.modules._pending import FLAGS, Pending, flag_for
 from k3env.node.requirements import applies, commit_of, described, for_pip, parse, shortcoming, unmet
 from k3env.protocol.container import Container
 from k3env.protocol.finding import Change, Finding
@@ -16,13 +18,11 @@ from k3env.protocol.finding import Change, Finding
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-    from k3env.node.facts.packages import Distribution, Sites
+    from k3env.node.facts.packages import Sites
     from k3env.node.facts.venv import Venv
     from k3env.node.machine import Machine
     from k3env.node.modules._pip import Pip
     from k3env.protocol.profile import Profile
-
-ANEW, OVER = "--force-reinstall", "--ignore-installed"
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class PipPackages(Module):
     def __post_init__(self) -> None:
         if (self.venv is None) == (self.checkout is None):
             raise ValueError("name the environment: either `venv` or `checkout`")
-        check_path("venv" if self.checkout is None else "checkout", self.root)
+        check_path("venv" if self.checkout is None else "checkout", self.checkout or self.venv or "")
         if self.if_guide_asks and self.checkout is None:
             raise ValueError("if_guide_asks needs `checkout`")
         if not self.packages:
@@ -87,8 +87,13 @@ class PipPackages(Module):
 
     @property
     def root(self) -> str:
-        """The checkout, or the environment."""
-        return self.checkout or self.venv or ""
+        """The checkout, also where only its environment is named; else the environment."""
+        from k3env.node.facts.venv import NAMED
+
+        if self.checkout is not None or self.venv is None:
+            return self.checkout or ""
+        parent, name = os.path.split(self.venv)
+        return parent if NAMED.match(name) else self.venv
 
     def writes(self) -> tuple[str, ...]:
         """Return the checkout's root, or the environment."""
@@ -119,14 +124,13 @@ class PipPackages(Module):
         pip = self._pip(machine, venv)
         pending = self._pending(machine, venv)
         self._refuse_moves(pip, tuple(item.needed for item in pending))
-        for flag in (ANEW, OVER, None):
+        for flag in FLAGS:
             texts = [for_pip(item.needed) for item in pending if item.flag == flag]
             if texts:
                 pip.install(_title(texts), *self._flags(*((flag, "--no-deps") if flag else ())), *texts)
         if not self.no_deps:
             self._complete(pip, tuple(item.needed for item in pending if item.flag))
-        if self.checkout is not None:
-            record_versions(machine, self.checkout, self._sites(machine, venv))
+        record_versions(machine, self.root, self._sites(machine, venv))
 
     def judge(self, machine: Machine, profile: Profile) -> tuple[Finding, ...]:
         """Name what packages that were installed without dependencies declare that they need, and that is not there."""
@@ -191,7 +195,7 @@ class PipPackages(Module):
         secret = {"PIP_INDEX_URL": self.index_url} if self.index_url and has_credentials(self.index_url) else {}
         return Pip(machine, venv, self.root, self.container, {**secret, **self.environment}, self.inactivity_s)
 
-    def _pending(self, machine: Machine, venv: Venv) -> tuple[_Pending, ...]:
+    def _pending(self, machine: Machine, venv: Venv) -> tuple[Pending, ...]:
         """Return the requirements that are not met, and how each falls short."""
         from k3env.node.facts.packages import Distribution
         from k3env.node.modules._pip import refuse_several
@@ -209,7 +213,7 @@ class PipPackages(Module):
                 found = Distribution(normalised(needed.name), version, "") if version else None
             before = shortcoming(needed, found)
             if before is not None:
-                pending.append(_Pending(needed, before, _flag(needed, found)))
+                pending.append(Pending(needed, before, flag_for(needed, found)))
         return tuple(pending)
 
     def _flags(self, *more: str) -> tuple[str, ...]:
@@ -254,27 +258,6 @@ class PipPackages(Module):
         told = (f"{name} {version_of(name) or 'absent'} → {after}" for name, after in sorted(moves.items()))
         pip.machine.progress(f"would install {'; '.join(told)}")
         refuse_moves(moves, version_of)
-
-
-@dataclass(frozen=True)
-class _Pending:
-    """A requirement that is not met."""
-
-    needed: Requirement
-    before: str
-    flag: Optional[str]
-    """What pip must be told, which would call it satisfied; None: nothing."""
-
-
-def _flag(needed: Requirement, found: Optional[Distribution]) -> Optional[str]:
-    """Return what makes pip install a requirement that it would call satisfied.
-
-    By its lights another commit of one version is satisfied, and a package whose files are gone; and one without a
-    RECORD, which an installation writes last, it can't remove.
-    """
-    if found is None or not (needed.url or found.lost):
-        return None
-    return OVER if any(path.endswith("/RECORD") for path in found.lost) else ANEW
 
 
 def _title(requirements: list[str]) -> str:

@@ -69,11 +69,11 @@ class TrtllmBuild(Module):
 
         Raises Refused if HEAD is elsewhere, TaskFailed with log, tail and meaning if a step fails.
         """
-        from k3env.node import git
+        from k3env.node import git_content
         from k3env.node.modules import _building
 
         self._require_head(machine)
-        git.exclude(machine, self.repo, EXCLUDED)
+        git_content.exclude(machine, self.repo, EXCLUDED)
         work = _building.Work(machine, self)
         venv = self._venv(machine)
         if venv is not None and venv.unfinished:
@@ -136,14 +136,14 @@ class TrtllmBuild(Module):
         return (Change(what, venv.dangling, f"its links lead to a Python {venv.version}"),) if venv.dangling else ()
 
     def _build_changes(self, machine: Machine) -> tuple[Change, ...]:
-        from k3env.node import git
+        from k3env.node import git_content
         from k3env.node.facts import build
 
         found = self._found(machine)
         changes = build.differences(found, commit=self.commit, arch=self.arch, image=self.container.image)
         made = found.manifest
         if not changes and made is not None and made.dirty is not None:
-            now = git.dirty_hash(machine, self.repo)
+            now = git_content.dirty_hash(machine, self.repo)
             if now != made.dirty:
                 return (Change("local changes that were built", made.dirty[:12], now[:12] if now else "none"),)
         return changes

@@ -310,8 +310,12 @@ def test_a_checkout_names_its_environment(wanted: Ground, tmp_path: Path) -> Non
     perform(module, wanted.machine)
     made = manifest.read(wanted.machine, str(repo))
     assert made is not None and made.commit == "a" * 40
-    assert made.versions == {"fla-core": "0.6.0", "einops": "0.8.1", "flashinfer-python": "0.6.16"}
+    flashinfer = f"0.6.16 @ {wanted.pinned}"
+    assert made.versions == {"fla-core": "0.6.0", "einops": "0.8.1", "flashinfer-python": flashinfer}
     assert [path.name for path in (repo / ".k3env/logs").iterdir()] == ["run-host-task.log"]
+    by_name = replace(module, checkout=None, venv=str(repo / f".venv-{ground.VERSION}"))
+    assert by_name.writes() == (str(repo),), "the lease is the checkout's"
+    assert by_name.changes(wanted.machine) == ()
 
 
 @pytest.mark.parametrize("asks", [True, False])

@@ -332,7 +332,7 @@ def test_what_a_host_does_now() -> None:
         ("connecting", None, "connected", None),
         ("running", None, "", None),
         ("running", "1.2", "", None),
-        ("waiting", "1.2", "u@tray-02 - [12/900]", None),
+        ("waiting", "1.2", "tray-02: [12/900]", None),
         ("changing", "1.2", "", None),
         ("changing", "1.2", "[1/9] x.cu", 0.11),
         ("changing", "1.2", "linking", None),
