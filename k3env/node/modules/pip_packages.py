@@ -54,8 +54,8 @@ class PipPackages(Module):
     """The package index; unset: pip's own configuration. One with a password is passed by the environment."""
     find_links: tuple[str, ...] = ()
     """More places with wheels: directories or pages."""
-    if_guide_asks: bool = False
-    """Do nothing where the checkout's README and guide don't install FlashInfer from a git repository."""
+    if_asked_by: Optional[str] = None
+    """A TensorRT LLM checkout: unless its README or guide installs FlashInfer from a repository, nothing is done."""
     environment: dict[str, str] = field(default_factory=dict)
     """Added to pip's environment."""
     container: Container = Container()
@@ -67,8 +67,8 @@ class PipPackages(Module):
         if (self.venv is None) == (self.checkout is None):
             raise ValueError("name the environment: either `venv` or `checkout`")
         check_path("venv" if self.checkout is None else "checkout", self.checkout or self.venv or "")
-        if self.if_guide_asks and self.checkout is None:
-            raise ValueError("if_guide_asks needs `checkout`")
+        if self.if_asked_by is not None:
+            check_path("if_asked_by", self.if_asked_by)
         if not self.packages:
             raise ValueError("packages names none")
         wanted = [parse(text) for text in self.packages]
@@ -163,9 +163,10 @@ class PipPackages(Module):
     def _is_asked_for(self, machine: Machine) -> bool:
         from k3env.node.facts.checkout import asks_for_fork
 
-        if not self.if_guide_asks or self.checkout is None or not machine.is_dir(self.checkout):
+        # A checkout that is still to be made may ask for it.
+        if self.if_asked_by is None or not machine.is_dir(self.if_asked_by):
             return True
-        return asks_for_fork(machine, self.checkout)
+        return asks_for_fork(machine, self.if_asked_by)
 
     def _where(self, machine: Machine) -> Optional[str]:
         from k3env.node.facts import venv

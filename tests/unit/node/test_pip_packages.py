@@ -325,9 +325,11 @@ def test_what_the_guide_does_not_ask_for_is_left_out(asks: bool, tmp_path: Path)
     line = '    "flashinfer-python[cu13] @ git+https://github.com/PerkzZheng/flashinfer-k3.git@b6cc594918"\n'
     guide.write_text(f"install\n{line if asks else ''}done\n")
     machine = ground.machine(tmp_path / "home")
-    module = PipPackages(("x",), checkout=str(tmp_path / "repo"), if_guide_asks=True)
+    module = PipPackages(("x",), checkout=str(tmp_path / "repo"), if_asked_by=str(tmp_path / "repo"))
     assert [change.what for change in module.changes(machine)] == (["x"] if asks else [])
-    assert replace(module, if_guide_asks=False).changes(machine) != ()
+    assert judged(module, machine) == {}
+    assert replace(module, if_asked_by=None).changes(machine) != ()
+    assert replace(module, if_asked_by=str(tmp_path / "absent")).changes(machine) != ()
 
 
 def test_in_an_image_what_it_brings_counts(wanted: Ground, tmp_path: Path) -> None:
@@ -368,7 +370,7 @@ REFUSED = {
     "no index and an index": {"no_index": True, "find_links": ("/w",), "index_url": "https://x"},
     "an option for an index": {"index_url": "--extra"},
     "an option for links": {"find_links": ("-x",)},
-    "a guide without a checkout": {"if_guide_asks": True},
+    "a relative checkout that asks": {"if_asked_by": "repo"},
 }
 
 
