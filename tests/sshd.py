@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 
 @dataclass(frozen=True)
 class Sshd:
@@ -23,6 +25,22 @@ class Sshd:
     """"ssh-ed25519 AAAA…"."""
     process: subprocess.Popen[bytes]
     log: Path
+
+
+def with_config(root: Path, monkeypatch: pytest.MonkeyPatch, text: str = "", known_hosts: str = "") -> Path:
+    """Put an `ssh` before the real one that reads this ssh_config: OpenSSH finds the user's by passwd, not by $HOME."""
+    real = shutil.which("ssh")
+    assert real, "openssh-client is missing"
+    (root / "bin").mkdir()
+    (root / "known_hosts").write_text(known_hosts)
+    config = root / "ssh_config"
+    files = f"Host *\n  UserKnownHostsFile {root}/known_hosts\n  GlobalKnownHostsFile /dev/null\n"
+    config.write_text(f"{text}\n{files}")
+    program = root / "bin" / "ssh"
+    program.write_text(f'#!/bin/sh\nexec {real} -F {config} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{root / 'bin'}:{os.environ['PATH']}")
+    return config
 
 
 def keygen(path: Path, *arguments: str) -> str:

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 
 from k3env.cli.options import Options
 from k3env.cli.secrets import resolve
+from k3env.cli.site import site
 from k3env.cli.view import View
 from k3env.cli.who import Who, listed, trays, who
-from k3env.connections.ssh import Road
+from k3env.connections.road import Road
 from k3env.errors import UsageError
 from k3env.inventory import Host
 from k3env.playbook import Compiled, Play, compile_playbook, load
@@ -53,6 +54,7 @@ def play(options: Options) -> int:
             start_at_task=options.start_at_task,
             check=options.check,
             extra=extra(options.extra_vars),
+            site=site(options),
         )
         plans = compile_playbook(playbook, hosts, asked)
         _refuse_nothing(plans, options)
@@ -104,6 +106,8 @@ def _run(
     for number, (item, play_hosts, made) in enumerate(zip(plays, hosts, plans, strict=True), 1):
         for batch in item.batches(play_hosts):
             alive = [host for host in batch if fold.host(host.name).status not in ("failed", "unreachable")]
+            if running.over:
+                running.leave_out(host.name for host in alive)
             if running.over or not alive:
                 continue
             view.play(item.name, {host.name: made[host.name].plan.tasks for host in alive})

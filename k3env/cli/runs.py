@@ -58,7 +58,7 @@ def _follow(raw: dict[str, Any], action: str) -> int:
     from k3env.cli.play import all_tasks, finish, limits, watcher
     from k3env.cli.view import View
     from k3env.cli.who import trays, who
-    from k3env.connections.ssh import Road
+    from k3env.connections.road import Road
     from k3env.protocol.outcome import Fold
     from k3env.runner.policy import Policy
     from k3env.runner.run import Run

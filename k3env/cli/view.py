@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 ROWS = 12
 """Hosts in the live table; the others are counted."""
+TOGETHER_S = 1.0
+"""What fails on several hosts within this time is told once."""
 STILL_S = 30.0
 """How often plain output says that a long task still goes on."""
 
@@ -39,6 +41,7 @@ class View:
         self._pending: list[str] = []
         self._told: dict[str, set[str]] = {}
         self._urgent: dict[str, list[str]] = {}
+        self._told_at = 0.0
         self._ended: set[str] = set()
         self._since: dict[str, float] = {}
         self._still = time.monotonic()
@@ -78,9 +81,11 @@ class View:
 
     def tick(self) -> None:
         """Keep the picture fresh, and tell what can't wait until its task has settled: together, if it is the same."""
-        urgent, self._urgent = self._urgent, {}
-        for task, hosts in urgent.items():
-            self._tell(task, hosts)
+        if self._urgent and time.monotonic() - self._told_at > TOGETHER_S:
+            self._told_at = time.monotonic()
+            urgent, self._urgent = self._urgent, {}
+            for task, hosts in urgent.items():
+                self._tell(task, hosts)
         if self._live is not None:
             self._live.refresh()
         elif time.monotonic() - self._still > STILL_S:

@@ -1,171 +1,71 @@
-"""SSH by Fabric and paramiko, from settings that we resolved; the exec loop on the channel is ours.
+"""SSH by Fabric and paramiko, from settings that we resolved.
 
-Fabric's runner is quadratic in output and hangs on a silent drop. paramiko sets neither TCP_NODELAY nor
-TCP_QUICKACK, each worth 42 ms a connection, and has a keepalive without an answer: both are done here.
+Fabric's runner is quadratic in output and hangs on a silent drop, so the exec loop on the channel is ours; its host key
+policy adds unknown keys, so that is ours too.
 """
 
 from __future__ import annotations
 
 import contextlib
 import socket
-import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from k3env.connections.host_keys import Key, KnownHosts, address, fingerprint
+from k3env.connections import trust
+from k3env.connections.channel import DEAD_S, Peer, SshProcess
+from k3env.connections.host_keys import Key, address
+from k3env.connections.road import Road
+from k3env.connections.ssh_settings import Asked, Resolved, resolve
 from k3env.errors import AuthFailed, ConnectTimeout, Dropped, HostKeyMismatch, Unreachable
 
 if TYPE_CHECKING:
     import fabric
     import paramiko
 
-HALF_OPEN = 8
-"""Handshakes at once at one address: sshd drops more by default (MaxStartups 10:30:100)."""
-KEEPALIVE_S = 5.0
-DEAD_S = 15.0
-_CHUNK = 1 << 16
-_TAIL = 4096
+MOST_JUMPS = 8
 
 
 @dataclass(frozen=True)
 class Settings:
-    """All that decides how a host is reached."""
+    """What is known of a host before ssh_config is asked."""
 
     hostname: str
-    port: int = 22
+    port: int | None = None
     user: str | None = None
     private_key: str | None = None
     host_key: Key | None = None
-    """The key that this host has, where it was told apart from known_hosts."""
-
-
-class Gate:
-    """At most some half-open handshakes at one address."""
-
-    def __init__(self, width: int = HALF_OPEN) -> None:
-        """`width` handshakes at once."""
-        self._width = width
-        self._lock = threading.Lock()
-        self._gates: dict[tuple[str, int], threading.BoundedSemaphore] = {}
-
-    def at(self, hostname: str, port: int) -> threading.BoundedSemaphore:
-        """Return the gate of one address."""
-        with self._lock:
-            return self._gates.setdefault((hostname, port), threading.BoundedSemaphore(self._width))
-
-
-class Road:
-    """What all connections of a run share: known hosts, keys, the gate."""
-
-    def __init__(self, known: KnownHosts | None = None) -> None:
-        """Read known_hosts when the first host needs it, unless it is given."""
-        self.gate = Gate()
-        self._known = known
-        self._keys: dict[str, paramiko.PKey] = {}
-        self._config: Any = None
-        self._lock = threading.Lock()
-
-    def known(self) -> KnownHosts:
-        """Return the known hosts, read once."""
-        with self._lock:
-            if self._known is None:
-                self._known = KnownHosts.load()
-            return self._known
-
-    def key(self, path: str) -> paramiko.PKey:
-        """Return a private key, loaded once a run: an RSA key costs 83 ms.
-
-        Raises AuthFailed if it can't be read.
-        """
-        from pathlib import Path
-
-        import paramiko
-
-        with self._lock:
-            if path not in self._keys:
-                try:
-                    self._keys[path] = paramiko.PKey.from_path(Path(path).expanduser())
-                except TypeError:
-                    raise AuthFailed(
-                        f"private key {path} has a passphrase",
-                        expected="a key without one, or one in the agent",
-                        found="an encrypted key",
-                        remedy=f"ssh-add {path}, and leave --private-key out",
-                    ) from None
-                except (OSError, paramiko.SSHException, ValueError) as error:
-                    raise AuthFailed(
-                        f"private key {path} can't be read: {error}", remedy="give the path of a private key"
-                    ) from None
-            return self._keys[path]
-
-    def config(self) -> Any:
-        """Return Fabric's configuration: none of its files, no ssh_config."""
-        import fabric
-
-        with self._lock:
-            if self._config is None:
-                self._config = fabric.Config(lazy=True, overrides={"load_ssh_configs": False})
-            return self._config
-
-
-class _Socket:
-    """A socket that acknowledges at once, and remembers when it last heard something."""
-
-    def __init__(self, inner: socket.socket) -> None:
-        inner.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._inner = inner
-        self.heard = time.monotonic()
-        self.left = False
-        """Whether the other end has closed the connection."""
-
-    def recv(self, size: int) -> bytes:
-        try:
-            data = self._inner.recv(size)
-        except ConnectionError:
-            self.left = True
-            raise
-        self.heard = time.monotonic()
-        self.left = not data
-        # The kernel forgets this option after each use.
-        with contextlib.suppress(OSError):
-            self._inner.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
-        return data
-
-    def send(self, data: bytes) -> int:
-        try:
-            return self._inner.send(data)
-        except ConnectionError:
-            self.left = True
-            raise
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+    """The key that this host has, where it was told apart from known_hosts; then ssh_config is not asked."""
 
 
 class SshConnection:
     """The way to one host by SSH."""
 
-    def __init__(self, settings: Settings, road: Road) -> None:
-        """Nothing is contacted yet."""
+    def __init__(self, settings: Settings, road: Road, jumps: int = 0) -> None:
+        """Nothing is contacted yet; `jumps` counts the hosts that were gone through for this one."""
         self._settings = settings
         self._road = road
+        self._jumps = jumps
         self._connection: fabric.Connection | None = None
-        self._socket: _Socket | None = None
+        self._peer: Peer | None = None
+        self._where = address(settings.hostname, settings.port or 22)
 
     def open(self, timeout_s: float) -> None:
-        """Reach the host: TCP, host key, authentication.
+        """Reach the host: ssh_config, jump hosts, TCP, host key, authentication.
 
         Raises Unreachable: AuthFailed, HostKeyMismatch, ConnectTimeout or Dropped.
         """
         ends = time.monotonic() + timeout_s
-        settings = self._settings
-        gate = self._road.gate.at(settings.hostname, settings.port)
+        resolved = self._resolve()
+        self._where = address(resolved.hostname, resolved.port)
+        # The way to a jump host has gates of its own: they are passed before this one.
+        gateway = self._gateway(resolved, ends) if resolved.jumps else None
+        gate = self._road.gate.at(resolved.hostname, resolved.port)
         if not gate.acquire(timeout=timeout_s):
             raise ConnectTimeout(f"no turn at {self._where} within {timeout_s:g} s")
         try:
-            self._socket = self._connect(max(0.1, ends - time.monotonic()))
-            self._authenticate(max(0.1, ends - time.monotonic()), timeout_s)
+            self._peer = Peer(self._connect(resolved, gateway, max(0.1, ends - time.monotonic())))
+            self._authenticate(resolved, ends, timeout_s)
         except BaseException:
             self.close()
             raise
@@ -174,37 +74,57 @@ class SshConnection:
 
     def start(self, command: str) -> SshProcess:
         """Run one command line in the user's login shell."""
-        assert self._connection is not None and self._socket is not None  # noqa: S101 - open() came first
         import paramiko
 
-        transport = self._connection.client.get_transport()
         try:
-            channel = transport.open_session(timeout=DEAD_S)
+            channel = self.transport.open_session(timeout=DEAD_S)
             channel.exec_command(command)
         except (paramiko.SSHException, OSError, EOFError) as error:
             raise Dropped(f"{self._where} refused a session: {error or type(error).__name__}") from None
-        return SshProcess(channel, self._socket, self._where)
+        assert self._peer is not None  # noqa: S101 - open() came first
+        return SshProcess(channel, self._peer, self._where)
 
     def close(self) -> None:
         """Close the connection."""
         if self._connection is not None:
             with contextlib.suppress(OSError, EOFError):
                 self._connection.close()
-        if self._socket is not None:
-            self._socket.close()
+        if self._peer is not None:
+            self._peer.close()
 
     @property
-    def _where(self) -> str:
-        return address(self._settings.hostname, self._settings.port)
+    def transport(self) -> paramiko.Transport:
+        """The transport of an open connection."""
+        assert self._connection is not None  # noqa: S101 - open() came first
+        transport: paramiko.Transport = self._connection.client.get_transport()
+        return transport
 
-    def _connect(self, timeout_s: float) -> _Socket:
+    @property
+    def alive(self) -> bool:
+        """Whether the connection still stands."""
+        return self._connection is not None and self.transport.is_active()
+
+    def _resolve(self) -> Resolved:
+        settings = self._settings
+        if settings.host_key is None:
+            return resolve(Asked(settings.hostname, settings.port, settings.user, settings.private_key))
+        keys = (settings.private_key,) if settings.private_key else ()
+        return Resolved(settings.hostname, settings.port or 22, settings.user or "root", keys, only_these_keys=True)
+
+    def _connect(
+        self, resolved: Resolved, gateway: SshConnection | None, left: float
+    ) -> socket.socket | paramiko.Channel:
+        if gateway is not None:
+            return self._through(resolved, gateway, left)
         try:
-            return _Socket(socket.create_connection((self._settings.hostname, self._settings.port), timeout_s))
+            return socket.create_connection((resolved.hostname, resolved.port), left)
         except TimeoutError:
-            raise ConnectTimeout(f"{self._where} did not answer within {timeout_s:.3g} s") from None
+            raise ConnectTimeout(f"{self._where} did not answer within {left:.3g} s") from None
         except socket.gaierror as error:
             raise Unreachable(
-                f"name {self._settings.hostname} does not resolve: {error.strerror}",
+                f"name {resolved.hostname} does not resolve: {error.strerror}",
+                expected="a name or an address",
+                found=resolved.hostname,
                 remedy="set ansible_host, or mend the name",
             ) from None
         except OSError as error:
@@ -212,7 +132,49 @@ class SshConnection:
                 f"{self._where}: {error.strerror or error}", remedy="is the node up, and its sshd?"
             ) from None
 
-    def _authenticate(self, timeout_s: float, whole_s: float) -> None:
+    def _gateway(self, resolved: Resolved, ends: float) -> SshConnection:
+        """Return the connection to the last jump host on the way."""
+        *before, last = resolved.jumps
+        if self._jumps + len(resolved.jumps) > MOST_JUMPS:
+            raise Unreachable(
+                f"more than {MOST_JUMPS} jump hosts on the way to {self._where}",
+                expected="a chain that ends",
+                found=", ".join(item.host for item in resolved.jumps),
+                remedy="does a ProxyJump lead to itself? Match jump hosts with ProxyJump none",
+            )
+
+        def connect() -> SshConnection:
+            settings = Settings(last.host, last.port, last.user)
+            hop = _Behind(settings, self._road, self._jumps + 1, tuple(before))
+            hop.open(max(0.1, ends - time.monotonic()))
+            return hop
+
+        try:
+            return self._road.jump(resolved.jumps, connect)
+        except Unreachable as error:
+            if "jump host" in str(error):
+                raise
+            raise type(error)(
+                f"jump host {last.host}: {error}",
+                expected=error.finding.expected,
+                found=error.finding.found,
+                remedy=error.finding.remedy,
+            ) from None
+
+    def _through(self, resolved: Resolved, gateway: SshConnection, left: float) -> paramiko.Channel:
+        """Open a channel from the last jump host to this one."""
+        import paramiko
+
+        try:
+            target = (resolved.hostname, resolved.port)
+            return gateway.transport.open_channel("direct-tcpip", target, ("127.0.0.1", 0), timeout=left)
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            raise Unreachable(
+                f"jump host {resolved.jumps[-1].host} can't reach {self._where}: {error or type(error).__name__}",
+                remedy="is the node up, and may the jump host forward there (AllowTcpForwarding)?",
+            ) from None
+
+    def _authenticate(self, resolved: Resolved, ends: float, whole_s: float) -> None:
         import logging
 
         import fabric
@@ -220,182 +182,87 @@ class SshConnection:
 
         # What goes wrong on the road is told once, as a finding.
         logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
-        settings = self._settings
-        arguments: dict[str, Any] = {
-            "sock": self._socket,
-            "banner_timeout": timeout_s,
-            "auth_timeout": timeout_s,
-            "channel_timeout": timeout_s,
-        }
-        if settings.private_key:
-            # A key that was named is the only one that is offered: a full agent would use up the server's tries.
-            arguments |= {"pkey": self._road.key(settings.private_key), "allow_agent": False, "look_for_keys": False}
+        left = max(0.1, ends - time.monotonic())
+        strategy = _strategy(self._road, resolved, named=self._settings.private_key is not None)
+        times = {"banner_timeout": left, "auth_timeout": left, "channel_timeout": left}
         connection = fabric.Connection(
-            settings.hostname,
-            user=settings.user,
-            port=settings.port,
+            resolved.hostname,
+            user=resolved.user,
+            port=resolved.port,
             config=self._road.config(),
-            connect_timeout=timeout_s,
-            connect_kwargs=arguments,
+            connect_timeout=left,
+            connect_kwargs={"sock": self._peer, "auth_strategy": strategy, **times},
         )
-        self._trust(connection.client)
+        self._believe(connection.client, resolved)
         try:
             connection.open()
-        except HostKeyMismatch:
+        except (HostKeyMismatch, AuthFailed):
             raise
         except paramiko.BadHostKeyException as error:
-            raise self._changed(error) from None
-        except paramiko.AuthenticationException as error:
-            raise self._refused(connection.user, str(error)) from None
+            raise trust.changed(error, self._where) from None
+        except paramiko.AuthenticationException:
+            raise self._refused(resolved, strategy.offered) from None
         except (paramiko.SSHException, OSError, EOFError) as error:
-            if "No authentication methods" in str(error):
-                raise self._refused(connection.user, "there is no key to offer") from None
+            if "Too many authentication failures" in str(error):
+                raise self._refused(resolved, strategy.offered) from None
             if not self._peer_left:
                 raise ConnectTimeout(f"{self._where} accepts, but sends no SSH banner within {whole_s:.3g} s") from None
             raise Dropped(f"{self._where} ended the handshake: {error or type(error).__name__}") from None
         self._connection = connection
 
+    def _believe(self, client: paramiko.SSHClient, resolved: Resolved) -> None:
+        settings = self._settings
+        if settings.host_key is not None:
+            keys = [settings.host_key]
+        else:
+            known = self._road.known(resolved.known_hosts)
+            alias = resolved.host_key_alias
+            keys = known.keys(alias, 22) if alias else known.keys(resolved.hostname, resolved.port)
+        trust.believe(client, keys, address(resolved.hostname, resolved.port), resolved.host_key_alias or self._where)
+
+    def _refused(self, resolved: Resolved, offered: int) -> AuthFailed:
+        named = self._settings.private_key
+        tried = f"{offered} key{'s' if offered != 1 else ''} offered" if offered else "there is no key to offer"
+        return AuthFailed(
+            f"{self._where} refused user {resolved.user}: {tried}",
+            expected="a key that the host accepts",
+            found=named or ", ".join(resolved.key_files[:3]) or "no key",
+            remedy=f"ssh-copy-id -p {resolved.port} {resolved.user}@{resolved.hostname}, or name a key: --private-key",
+        )
+
     @property
     def _peer_left(self) -> bool:
-        assert self._socket is not None  # noqa: S101 - made by _connect
-        return self._socket.left
-
-    def _trust(self, client: paramiko.SSHClient) -> None:
-        """Give the client the keys that this host may show; anything else is refused, never added."""
-        import paramiko
-
-        settings = self._settings
-        keys = [settings.host_key] if settings.host_key else self._road.known().keys(settings.hostname, settings.port)
-        table = client.get_host_keys()
-        table.clear()
-        revoked = {key.data for key in keys if key.marker == "@revoked"}
-        for key in keys:
-            if not key.marker and key.data not in revoked:
-                with contextlib.suppress(paramiko.SSHException, ValueError):
-                    table.add(self._where, key.kind, paramiko.PKey.from_type_string(key.kind, _decoded(key)))
-        client.set_missing_host_key_policy(_policy(keys, self._where))
-
-    def _refused(self, user: str, why: str) -> AuthFailed:
-        settings = self._settings
-        return AuthFailed(
-            f"{self._where} refused user {user}: {why}",
-            expected="a key that the host accepts",
-            found=settings.private_key or "no accepted key in the agent or ~/.ssh",
-            remedy=f"ssh-copy-id -p {settings.port} {user}@{settings.hostname}, or --private-key",
-        )
-
-    def _changed(self, error: paramiko.BadHostKeyException) -> HostKeyMismatch:
-        return HostKeyMismatch(
-            f"the host key of {self._where} has changed",
-            expected=fingerprint(error.expected_key.asbytes()),
-            found=fingerprint(error.key.asbytes()),
-            remedy=f"if the node was reinstalled: ssh-keygen -R '{self._where}'; else find out who answers there",
-        )
+        assert self._peer is not None  # noqa: S101 - made by open()
+        return self._peer.left
 
 
-def _decoded(key: Key) -> bytes:
-    import base64
+class _Behind(SshConnection):
+    """A jump host that lies behind others; where none are named, its own ssh_config says so."""
 
-    return base64.b64decode(key.data)
+    def __init__(self, settings: Settings, road: Road, jumps: int, before: tuple[Asked, ...]) -> None:
+        super().__init__(settings, road, jumps)
+        self._before = before
+
+    def _resolve(self) -> Resolved:
+        from dataclasses import replace
+
+        resolved = super()._resolve()
+        return replace(resolved, jumps=self._before) if self._before else resolved
 
 
-def _policy(keys: list[Key], where: str) -> Any:
-    """Return paramiko's policy for a key that is not in the table: always a refusal."""
+def _strategy(road: Road, resolved: Resolved, named: bool) -> Any:
+    """Return paramiko's strategy: the keys of our keyring, one after another."""
     import paramiko
+    from paramiko.auth_strategy import AuthStrategy, InMemoryPrivateKey
 
-    class Refuse(paramiko.MissingHostKeyPolicy):
-        def missing_host_key(self, client: Any, hostname: str, key: paramiko.PKey) -> None:
-            shown = fingerprint(key.asbytes())
-            for known in keys:
-                if known.marker == "@revoked" and known.data == key.get_base64():
-                    raise HostKeyMismatch(
-                        f"the host key of {where} is revoked",
-                        found=f"{shown}, revoked at {known.source}",
-                        remedy="give the host a new key; nothing on it can be trusted until then",
-                    )
-            if any(known.marker == "@cert-authority" for known in keys):
-                raise HostKeyMismatch(
-                    f"{where} is known by a certificate authority, which this connection can't check",
-                    found=shown,
-                    remedy="add the host's own key to known_hosts",
-                )
-            hostname, _, port = where.rpartition("]:")
-            scan = f"ssh-keyscan -p {port} {hostname[1:]}" if hostname else f"ssh-keyscan {where}"
-            raise HostKeyMismatch(
-                f"the host key of {where} is unknown",
-                expected="a key in known_hosts",
-                found=f"{key.get_name()} {shown}",
-                remedy=f"compare the fingerprint, then: {scan} >> ~/.ssh/known_hosts",
-            )
+    class Keys(AuthStrategy):
+        """Offer keys in OpenSSH's order."""
 
-    return Refuse()
+        offered = 0
 
+        def get_sources(self) -> Any:
+            for key in road.keyring.candidates(resolved, named):
+                self.offered += 1
+                yield InMemoryPrivateKey(resolved.user, key)
 
-class SshProcess:
-    """A command on a channel: both streams drained, bytes kept, a dead peer noticed."""
-
-    def __init__(self, channel: paramiko.Channel, peer: _Socket, where: str) -> None:
-        """Take over a channel on which a command was started."""
-        self._channel = channel
-        self._peer = peer
-        self._where = where
-        self._said = b""
-        self._asked: threading.Thread | None = None
-
-    def send(self, data: bytes) -> None:
-        """Send bytes to its standard input."""
-        try:
-            self._channel.settimeout(DEAD_S)
-            self._channel.sendall(data)
-        except (OSError, EOFError) as error:
-            raise Dropped(f"{self._where}: {error or 'the channel is closed'}") from None
-
-    def receive(self, timeout_s: float) -> bytes | None:
-        """Return bytes of its standard output; see Process."""
-        self._drain()
-        self._channel.settimeout(timeout_s)
-        try:
-            data = self._channel.recv(_CHUNK)
-        except TimeoutError:
-            self._watch()
-            return None
-        if not data and not self._channel.get_transport().is_active():
-            raise Dropped(f"the connection to {self._where} was lost")
-        return data
-
-    def close_input(self) -> None:
-        """End its standard input."""
-        with contextlib.suppress(OSError, EOFError):
-            self._channel.shutdown_write()
-
-    def said(self) -> str:
-        """Return the tail of its standard error."""
-        self._drain()
-        return self._said.decode("utf-8", "replace")
-
-    def exit_code(self) -> int | None:
-        """Return its exit code if the other end has told."""
-        if not self._channel.status_event.wait(1.0):
-            return None
-        code = self._channel.recv_exit_status()
-        return None if code < 0 else code
-
-    def _drain(self) -> None:
-        while self._channel.recv_stderr_ready():
-            self._said = (self._said + self._channel.recv_stderr(_CHUNK))[-_TAIL:]
-
-    def _watch(self) -> None:
-        """Ask a silent peer for a sign of life; close the connection to one that gives none."""
-        silent = time.monotonic() - self._peer.heard
-        transport = self._channel.get_transport()
-        if not transport.is_active():
-            raise Dropped(f"the connection to {self._where} was lost")
-        if silent > DEAD_S:
-            transport.close()
-            raise Dropped(f"{self._where} gave no sign of life for {DEAD_S:g} s")
-        if silent > KEEPALIVE_S and (self._asked is None or not self._asked.is_alive()):
-            # paramiko's own keepalive asks for no answer, so a dead peer looks alive to it.
-            self._asked = threading.Thread(
-                target=transport.global_request, args=("keepalive@openssh.com",), daemon=True
-            )
-            self._asked.start()
+    return Keys(paramiko.SSHConfig())

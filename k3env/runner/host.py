@@ -49,6 +49,7 @@ class Wish:
         """Go on."""
         self.left = threading.Event()
         self._cancelled = threading.Event()
+        self._now = threading.Event()
         self.reason = ""
 
     @property
@@ -56,14 +57,25 @@ class Wish:
         """Whether workers are to stop."""
         return self._cancelled.is_set()
 
+    @property
+    def now(self) -> bool:
+        """Whether they are to stop in the middle of a task."""
+        return self._now.is_set()
+
     def leave(self) -> None:
         """Stop following; workers go on by themselves."""
         self.left.set()
 
-    def cancel(self, reason: str) -> None:
-        """Ask every worker to stop, and begin no further host."""
+    def cancel(self, reason: str, now: bool = True) -> None:
+        """Ask every worker to stop, now or before its next task, and begin no further host."""
         self.reason = self.reason or reason
+        if now:
+            self._now.set()
         self._cancelled.set()
+
+
+class _NotBegun(Exception):
+    """The run was to stop before this host had been sent any work."""
 
 
 class Follower:
@@ -86,6 +98,8 @@ class Follower:
             return
         try:
             self._keep_following()
+        except _NotBegun:
+            self._say(NOTRUN, self._wish.reason)
         except Refused as error:
             self._say(FAILED, error=error)
         except Unreachable as error:
@@ -136,6 +150,8 @@ class Follower:
             session = Session(self._start, self._target.work)
             process.send(session.opening())
             while session.hello is None:
+                if self._wish.cancelled and self._boot_id is None and self._start.action == "run":
+                    raise _NotBegun
                 data = process.receive(POLL_S)
                 if data is not None:
                     self._take(process, session, data)
@@ -153,13 +169,16 @@ class Follower:
         return connection, process, session
 
     def _converse(self, process: Process, session: Session) -> None:
-        asked = self._start.action == "cancel"
+        stopped = cancelled = self._start.action == "cancel"
         while not session.ended:
             if self._wish.left.is_set():
                 return
-            if self._wish.cancelled and not asked:
+            if self._wish.now and not cancelled:
                 process.send(session.cancel())
-                asked = True
+                stopped = cancelled = True
+            elif self._wish.cancelled and not stopped:
+                process.send(session.cancel(now=False))
+                stopped = True
             data = process.receive(POLL_S)
             if data == b"":
                 raise Dropped("the agent's output ended")

@@ -24,3 +24,13 @@ class Policy:
         if self.max_fail_percentage is not None and 100 * len(names) > self.max_fail_percentage * hosts:
             return f"max_fail_percentage {self.max_fail_percentage:g}: {len(names)} of {hosts} hosts failed"
         return None
+
+    def end(self, failed: Iterable[str], hosts: int) -> str | None:
+        """Return why no further play or batch may begin after hosts that were started together, or None.
+
+        When all of them failed, the next ones most likely will too; a max_fail_percentage says that it shall be tried.
+        """
+        names = sorted(failed)
+        if self.max_fail_percentage is None and hosts and len(names) == hosts:
+            return f"all {hosts} hosts failed" if hosts > 1 else f"{names[0]} failed, and no other host was with it"
+        return None

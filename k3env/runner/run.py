@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from k3env.protocol.event import Event
-from k3env.protocol.line import END, FAILED, RESULT, UNREACHABLE
+from k3env.protocol.line import END, FAILED, NOTRUN, RESULT, UNREACHABLE
 from k3env.protocol.outcome import Fold
 from k3env.runner.fanout import Fanout
 from k3env.runner.host import Limits, Target, Wish
@@ -44,6 +44,7 @@ class Run:
         self._leave_at: float | None = None
         self.over = False
         """Whether no further stage may begin: the user or a policy ended the run."""
+        self._why = ""
 
     def stage(self, targets: Sequence[Target], policy: Policy, may_stop: bool) -> None:
         """Follow these hosts until all have ended; `may_stop`: their workers stop when nobody follows them."""
@@ -66,8 +67,12 @@ class Run:
                     break
             except KeyboardInterrupt:
                 self._interrupted(may_stop)
-        if len(failed) == len(targets):
-            self.over = True
+        self._end(policy.end(failed, len(targets)))
+
+    def leave_out(self, hosts: Iterable[str]) -> None:
+        """Note that these hosts' next stage does not begin, since the run is over."""
+        for host in hosts:
+            self._take(host, Event(NOTRUN, time=time.time(), data={"message": self._why}))
 
     @property
     def interrupted(self) -> bool:
@@ -83,17 +88,22 @@ class Run:
         reason = policy.verdict(failed, hosts)
         if reason is not None and not self._wish.cancelled:
             self._watcher.notice(f"{reason}; the other hosts stop before their next task")
-            self._wish.cancel(reason)
+            self._wish.cancel(reason, now=False)
+            self._end(reason)
+
+    def _end(self, reason: str | None) -> None:
+        if reason is not None:
             self.over = True
+            self._why = self._why or reason
 
     def _interrupted(self, may_stop: bool) -> None:
         run = self._record.directory.name
         again = self._fold.interrupted
         self._fold.interrupted = True
-        self.over = True
+        self._end("interrupted")
         if again or may_stop:
             # Who asks a third time doesn't want to wait for confirmations either.
-            self._leave_at = time.monotonic() + (0.0 if self._wish.cancelled else CONFIRM_S)
+            self._leave_at = time.monotonic() + (0.0 if self._wish.now else CONFIRM_S)
             self._wish.cancel("interrupted")
             self._watcher.notice("stopping the work on every node")
         else:

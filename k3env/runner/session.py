@@ -77,9 +77,9 @@ class Session:
         start = json.dumps(vars(self._start), ensure_ascii=False).encode()
         return b"%d\n%s" % (len(self._work.boot), self._work.boot) + frame("start", start)
 
-    def cancel(self) -> bytes:
-        """Return what asks the worker to stop."""
-        return frame("cancel", b"")
+    def cancel(self, now: bool = True) -> bytes:
+        """Return what asks the worker to stop: now, or before its next task."""
+        return frame("cancel" if now else "stop", b"")
 
     def receive(self, data: bytes) -> tuple[list[Event], bytes]:
         """Take bytes from the node; return new events, and what is to be sent now.

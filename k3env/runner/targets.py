@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from k3env import payload
 from k3env.connections.connection import Connection
-from k3env.connections.ssh import Road
+from k3env.connections.road import Road
 from k3env.errors import UsageError
 from k3env.inventory.hosts import Address, Host
 from k3env.protocol import codec
@@ -73,7 +73,8 @@ class Targets:
             told = address.options.get("host_key", "").split()
             settings = Settings(
                 address.hostname,
-                address.port,
+                # 22 is what nothing says too: then ssh_config's Port counts.
+                address.port if address.port != 22 else None,
                 address.user,
                 address.options.get("private_key"),
                 Key(told[0], told[1], "the sandbox") if told else None,

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from k3env import payload
 from k3env.connections.host_keys import Key
-from k3env.connections.ssh import Road, Settings, SshConnection
+from k3env.connections.road import Road
+from k3env.connections.ssh import Settings, SshConnection
 from k3env.protocol import codec
 from k3env.protocol.event import Event
 from k3env.protocol.plan import Plan, Start, Task

@@ -11,6 +11,7 @@ import pytest
 from k3env.sandbox import Rack, session
 from tests.proxy import Proxy
 from tests.sandbox.cli import Site
+from tests.sshd import with_config
 
 
 def test_a_converged_host_is_one_connection_one_command_and_twenty_kilobytes(
@@ -25,11 +26,8 @@ def test_a_converged_host_is_one_connection_one_command_and_twenty_kilobytes(
     with ExitStack() as stack:
         ends = stack.enter_context(Rack(provisioned.rack)).start(trays)
         proxies = {host: stack.enter_context(Proxy(end.port)) for host, end in ends.items()}
-        ssh = tmp_path / "home" / ".ssh"
-        ssh.mkdir(parents=True)
-        (ssh / "known_hosts").write_text(
-            "".join(f"[127.0.0.1]:{proxies[host].port} {end.host_key}\n" for host, end in ends.items())
-        )
+        lines = [f"[127.0.0.1]:{proxies[host].port} {end.host_key}\n" for host, end in ends.items()]
+        with_config(tmp_path, monkeypatch, known_hosts="".join(lines))
         # Real hosts to the controller: no overlay, so the checks of GPUs and driver stay out.
         hosts = {
             host: {
@@ -43,7 +41,6 @@ def test_a_converged_host_is_one_connection_one_command_and_twenty_kilobytes(
         }
         inventory = tmp_path / "site.yml"
         inventory.write_text(json.dumps({"all": {"hosts": hosts}}))
-        monkeypatch.setenv("HOME", str(tmp_path / "home"))
         arguments = ("--inventory", str(inventory), "--skip-tags", "verify,always")
         assert provisioned.provision(*arguments, hosts="all").code == 0
         started.clear()

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from k3env.connections import ssh
+from k3env.connections import channel
 from k3env.connections.host_keys import Key, KnownHosts
-from k3env.connections.ssh import Road, Settings, SshConnection
+from k3env.connections.road import Road
+from k3env.connections.ssh import Settings, SshConnection
 from k3env.errors import AuthFailed, ConnectTimeout, Dropped, HostKeyMismatch, Unreachable
 from tests.sshd import Sshd, keygen, sshd
 
@@ -176,8 +177,8 @@ def test_a_server_that_closes_after_the_banner_is_a_drop(tmp_path: Path) -> None
 
 
 def test_a_dead_peer_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ssh, "KEEPALIVE_S", 0.5)
-    monkeypatch.setattr(ssh, "DEAD_S", 2.0)
+    monkeypatch.setattr(channel, "KEEPALIVE_S", 0.5)
+    monkeypatch.setattr(channel, "DEAD_S", 2.0)
     with sshd(tmp_path / "sshd") as mine:
         link = connection(mine, tmp_path, known(mine))
         link.open(10)

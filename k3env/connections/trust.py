@@ -1,0 +1,80 @@
+"""Whose host keys are believed: those in known_hosts, and no other."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from k3env.connections.host_keys import Key, fingerprint
+from k3env.errors import HostKeyMismatch
+
+if TYPE_CHECKING:
+    import paramiko
+
+
+def believe(client: paramiko.SSHClient, keys: list[Key], name: str, where: str) -> None:
+    """Give a client the keys that a host may show; anything else is refused, never added.
+
+    `name` is the host's in paramiko's table, `where` the one that people read.
+    """
+    import paramiko
+
+    table = client.get_host_keys()
+    table.clear()
+    revoked = {key.data for key in keys if key.marker == "@revoked"}
+    for key in keys:
+        if not key.marker and key.data not in revoked:
+            with contextlib.suppress(paramiko.SSHException, ValueError):
+                table.add(name, key.kind, paramiko.PKey.from_type_string(key.kind, base64.b64decode(key.data)))
+    client.set_missing_host_key_policy(_policy(keys, where))
+
+
+def changed(error: paramiko.BadHostKeyException, where: str) -> HostKeyMismatch:
+    """Return what to say of a host that shows another key than the known one."""
+    return HostKeyMismatch(
+        f"the host key of {where} has changed",
+        expected=fingerprint(error.expected_key.asbytes()),
+        found=fingerprint(error.key.asbytes()),
+        remedy=f"if the node was reinstalled: ssh-keygen -R '{where}'; else find out who answers there",
+    )
+
+
+def _policy(keys: list[Key], where: str) -> Any:
+    """Return paramiko's policy for a key that is not in the table: always a refusal."""
+    import paramiko
+
+    class Refuse(paramiko.MissingHostKeyPolicy):
+        """Say why a key is not believed."""
+
+        def missing_host_key(self, client: Any, hostname: str, key: paramiko.PKey) -> None:
+            raise _unknown(keys, where, key)
+
+    return Refuse()
+
+
+def _unknown(keys: list[Key], where: str, key: paramiko.PKey) -> HostKeyMismatch:
+    shown = fingerprint(key.asbytes())
+    for known in keys:
+        if known.marker == "@revoked" and known.data == key.get_base64():
+            return HostKeyMismatch(
+                f"the host key of {where} is revoked",
+                expected="a key that is not",
+                found=f"{shown}, revoked at {known.source}",
+                remedy="give the host a new key; nothing on it can be trusted until then",
+            )
+    if any(known.marker == "@cert-authority" for known in keys):
+        return HostKeyMismatch(
+            f"{where} is known by a certificate authority, which this connection can't check",
+            expected="a host key in known_hosts",
+            found=shown,
+            remedy="use --connection openssh, or add the host's own key to known_hosts",
+        )
+    hostname, _, port = where.rpartition("]:")
+    scan = f"ssh-keyscan -p {port} {hostname[1:]}" if hostname else f"ssh-keyscan {where}"
+    return HostKeyMismatch(
+        f"the host key of {where} is unknown",
+        expected="a key in known_hosts",
+        found=f"{key.get_name()} {shown}",
+        remedy=f"compare the fingerprint, then: {scan} >> ~/.ssh/known_hosts",
+    )
