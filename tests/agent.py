@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from k3env import payload
-from k3env.connections.local import LocalConnection
+from k3env.connections.process import ProcessConnection, Target
 from k3env.protocol import codec
 from k3env.protocol.event import Event
 from k3env.protocol.line import END, RESULT
@@ -61,7 +61,7 @@ class Agent:
             payload.boot_code(), payload.build(), codec.dumps(plan).encode(), codec.dumps(secrets or {}).encode()
         )
         session = Session(self.start(after, action), work)
-        connection = LocalConnection()
+        connection = ProcessConnection("local", Target("localhost"))
         process = connection.start(command(self.python))
         heard = Heard(session)
         ends = time.monotonic() + 60

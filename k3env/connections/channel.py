@@ -8,7 +8,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from k3env.errors import Dropped
+from k3env.errors import Dropped, Unreachable
 
 if TYPE_CHECKING:
     import paramiko
@@ -109,6 +109,10 @@ class SshProcess:
             return None
         code = self._channel.recv_exit_status()
         return None if code < 0 else code
+
+    def failure(self) -> Unreachable | None:
+        """Return None: what goes wrong with the connection is raised where it happens."""
+        return None
 
     def _drain(self) -> None:
         while self._channel.recv_stderr_ready():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from k3env.errors import Unreachable
+
 
 class Process(Protocol):
     """A command that runs at the other end."""
@@ -29,9 +31,15 @@ class Process(Protocol):
     def exit_code(self) -> int | None:
         """Return its exit code if it has ended and the other end has told."""
 
+    def failure(self) -> Unreachable | None:
+        """Return what the road itself says of its end, or None where the command ended by itself."""
+
 
 class Connection(Protocol):
     """The way to one host."""
+
+    note: str
+    """What the user should know of it, once it is open; may be empty."""
 
     def open(self, timeout_s: float) -> None:
         """Reach the host within some seconds.

@@ -12,9 +12,12 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from k3env.connections import process as openssh
 from k3env.connections import trust
 from k3env.connections.channel import DEAD_S, Peer, SshProcess
+from k3env.connections.connection import Process
 from k3env.connections.host_keys import Key, address
+from k3env.connections.process import ProcessConnection
 from k3env.connections.road import Road
 from k3env.connections.ssh_settings import Asked, Resolved, resolve
 from k3env.errors import AuthFailed, ConnectTimeout, Dropped, HostKeyMismatch, Unreachable
@@ -39,10 +42,12 @@ class Settings:
 
 
 class SshConnection:
-    """The way to one host by SSH."""
+    """The way to one host by SSH; by the user's own ssh where ssh_config asks for what only that can do."""
 
     def __init__(self, settings: Settings, road: Road, jumps: int = 0) -> None:
         """Nothing is contacted yet; `jumps` counts the hosts that were gone through for this one."""
+        self.note = ""
+        self._openssh: ProcessConnection | None = None
         self._settings = settings
         self._road = road
         self._jumps = jumps
@@ -57,6 +62,10 @@ class SshConnection:
         """
         ends = time.monotonic() + timeout_s
         resolved = self._resolve()
+        self.note = resolved.note
+        if resolved.needs_openssh:
+            self._hand_over(resolved, timeout_s)
+            return
         self._where = address(resolved.hostname, resolved.port)
         # The way to a jump host has gates of its own: they are passed before this one.
         gateway = self._gateway(resolved, ends) if resolved.jumps else None
@@ -72,9 +81,12 @@ class SshConnection:
         finally:
             gate.release()
 
-    def start(self, command: str) -> SshProcess:
+    def start(self, command: str) -> Process:
         """Run one command line in the user's login shell."""
         import paramiko
+
+        if self._openssh is not None:
+            return self._openssh.start(command)
 
         try:
             channel = self.transport.open_session(timeout=DEAD_S)
@@ -86,6 +98,8 @@ class SshConnection:
 
     def close(self) -> None:
         """Close the connection."""
+        if self._openssh is not None:
+            self._openssh.close()
         if self._connection is not None:
             with contextlib.suppress(OSError, EOFError):
                 self._connection.close()
@@ -103,6 +117,19 @@ class SshConnection:
     def alive(self) -> bool:
         """Whether the connection still stands."""
         return self._connection is not None and self.transport.is_active()
+
+    def _hand_over(self, resolved: Resolved, timeout_s: float) -> None:
+        """Let OpenSSH itself make the connection."""
+        asked = self._settings
+        if self._jumps:
+            raise Unreachable(
+                f"jump host {asked.hostname} needs OpenSSH itself: {', '.join(resolved.needs_openssh)}",
+                remedy="use --connection openssh",
+            )
+        self.note = f"by OpenSSH's own ssh, since ssh_config has {', '.join(resolved.needs_openssh)}"
+        target = openssh.Target(asked.hostname, asked.port, asked.user, asked.private_key)
+        self._openssh = ProcessConnection("openssh", target)
+        self._openssh.open(timeout_s)
 
     def _resolve(self) -> Resolved:
         settings = self._settings

@@ -13,6 +13,7 @@ from k3env.protocol import codec
 from k3env.protocol.event import Event
 from k3env.protocol.line import FAILED, HELLO, LOST, NOTRUN, ROAD, UNREACHABLE
 from k3env.protocol.plan import Start
+from k3env.runner.become import Become, Gatekeeper, denied
 from k3env.runner.session import Hello, Session, Work, command
 
 POLL_S = 0.25
@@ -30,6 +31,7 @@ class Target:
     work: Work
     start: Start
     python: str = "python3"
+    become: Become | None = None
 
 
 @dataclass(frozen=True)
@@ -146,8 +148,11 @@ class Follower:
         connection = self._target.reach()
         try:
             connection.open(max(0.1, ends - time.monotonic()))
-            process = connection.start(command(self._target.python))
+            if connection.note and self._boot_id is None:
+                self._say(ROAD, connection.note)
+            process = connection.start(command(self._target.python, self._target.become))
             session = Session(self._start, self._target.work)
+            self._pass_sudo(process, session, ends)
             process.send(session.opening())
             while session.hello is None:
                 if self._wish.cancelled and self._boot_id is None and self._start.action == "run":
@@ -167,6 +172,21 @@ class Follower:
             connection.close()
             raise
         return connection, process, session
+
+    def _pass_sudo(self, process: Process, session: Session, ends: float) -> None:
+        """Wait until the agent may be spoken to, answering sudo once."""
+        gate = Gatekeeper(self._target.become)
+        while not gate.open:
+            data = process.receive(POLL_S / 5)
+            if data:
+                self._take(process, session, data)
+            answer = gate.answer(process.said())
+            if answer:
+                process.send(answer)
+            elif data == b"" and not gate.open:
+                raise self._no_agent(process, session)
+            elif time.monotonic() > ends:
+                raise ConnectTimeout("connected, but sudo neither asks nor lets us in", found=process.said()[-300:])
 
     def _converse(self, process: Process, session: Session) -> None:
         stopped = cancelled = self._start.action == "cancel"
@@ -220,7 +240,10 @@ class Follower:
             self._tell(self._target.host, Event(HELLO, time=time.time(), data=asdict(hello)))
 
     def _no_agent(self, process: Process, session: Session) -> Unreachable:
-        code = process.exit_code()
+        failure, code = process.failure(), process.exit_code()
+        failure = failure or denied(self._target.become, process.said())
+        if failure is not None:
+            return failure
         if code is None:
             return Dropped("the connection ended before the agent answered")
         return Unreachable(

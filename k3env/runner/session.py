@@ -15,14 +15,18 @@ from k3env.payload import Payload
 from k3env.protocol.event import Event, parse
 from k3env.protocol.line import END, HELLO, LINE_BYTES, LOST, marker
 from k3env.protocol.plan import Start
+from k3env.runner.become import READY, Become
 
 _BOOT = "import sys;i=sys.stdin.buffer;n=i.readline();exec(i.read(int(n)) if n.strip().isdigit() else 'sys.exit(97)')"
 _NOISE_BYTES = 4096
 
 
-def command(python: str) -> str:
+def command(python: str, become: Become | None = None) -> str:
     """Return the one command line that is ever sent; sh, bash, dash, csh and fish read it alike."""
-    return f'exec {shlex.quote(python)} -I -S -c "{_BOOT}"'
+    if become is None:
+        return f'exec {shlex.quote(python)} -I -S -c "{_BOOT}"'
+    ready = f"import sys;sys.stderr.write('{READY}\\n');sys.stderr.flush();" if become.password is not None else ""
+    return f'exec {become.prefix()}{shlex.quote(python)} -I -S -c "{ready}{_BOOT}"'
 
 
 def frame(name: str, data: bytes) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from k3env import payload
+from k3env.connections import process
 from k3env.connections.connection import Connection
 from k3env.connections.road import Road
 from k3env.errors import UsageError
@@ -62,10 +63,11 @@ class Targets:
         return self._works[id(plan)][1]
 
     def _reach(self, address: Address) -> Callable[[], Connection]:
-        if address.connection == "local":
-            from k3env.connections.local import LocalConnection
-
-            return LocalConnection
+        if address.connection in process.PREFIXES:
+            # A port of 22 is what nothing says too.
+            port = address.port if address.port != 22 else None
+            target = process.Target(address.hostname, port, address.user, address.options.get("private_key"))
+            return lambda: process.ProcessConnection(address.connection, target)
         if address.connection == "ssh":
             from k3env.connections.host_keys import Key
             from k3env.connections.ssh import Settings, SshConnection
@@ -82,7 +84,7 @@ class Targets:
             return lambda: SshConnection(settings, self._road)
         raise UsageError(
             f"connection {address.connection} is unknown",
-            expected="ssh or local",
+            expected=", ".join(("ssh", *process.PREFIXES)),
             found=address.connection,
             remedy="set ansible_connection or --connection to one of them",
         )

@@ -1,0 +1,91 @@
+"""sudo on the way in. The stand-in behaves as sudo does at its prompt; the rack has the real one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from k3env import payload
+from k3env.connections.process import ProcessConnection, Target
+from k3env.protocol import codec
+from k3env.protocol.event import Event
+from k3env.protocol.plan import Plan, Start
+from k3env.runner import host
+from k3env.runner.become import Become
+from k3env.runner.session import Work, command
+
+SUDO = """#!/bin/sh
+echo "$@" >> {root}/argv
+ask=no
+while [ "$1" != -- ]; do
+    case $1 in -S) ask=yes ;; -p) prompt=$2 ;; esac
+    shift
+done
+shift
+case {mode} in
+nopasswd) exec "$@" ;;
+missing) echo "sudo: user is not in the sudoers file" >&2; exit 1 ;;
+esac
+[ $ask = yes ] || {{ echo "sudo: a password is required" >&2; exit 1; }}
+for try in 1 2 3; do
+    printf '%s' "$prompt" >&2
+    IFS= read -r given || exit 1
+    [ "$given" = "open sesame" ] && exec "$@"
+    echo "Sorry, try again." >&2
+done
+echo "sudo: 3 incorrect password attempts" >&2
+exit 1
+"""
+
+
+def follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, password: str | None) -> list[Event]:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "sudo").write_text(SUDO.format(root=tmp_path, mode=mode))
+    (tmp_path / "bin" / "sudo").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    events: list[Event] = []
+    work = Work(payload.boot_code(), payload.build(), codec.dumps(Plan(())).encode())
+    start = Start("t.1", "node", payload=payload.build().digest, state_dir=str(tmp_path / "state"))
+    target = host.Target(
+        "node", lambda: ProcessConnection("local", Target("localhost")), work, start, become=Become("root", password)
+    )
+    host.Follower(target, host.Limits(10, 5), lambda _, event: events.append(event), host.Wish()).follow()
+    return events
+
+
+@pytest.mark.parametrize(
+    ("mode", "password"), [("nopasswd", None), ("nopasswd", "open sesame"), ("asks", "open sesame")]
+)
+def test_the_agent_starts_behind_sudo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, password: str | None
+) -> None:
+    events = follow(tmp_path, monkeypatch, mode, password)
+    assert [event.kind for event in events] == ["hello", "begin", "end"]
+    argv = (tmp_path / "argv").read_text()
+    assert "-u root" in argv and "sesame" not in argv
+
+
+@pytest.mark.parametrize(
+    ("mode", "password", "words"),
+    [
+        ("asks", None, "--ask-become-pass"),
+        ("asks", "wrong", "refused the password"),
+        ("missing", None, "not in the sudoers file"),
+        ("missing", "open sesame", "not in the sudoers file"),
+    ],
+)
+def test_what_sudo_refuses_is_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, password: str | None, words: str
+) -> None:
+    events = follow(tmp_path, monkeypatch, mode, password)
+    assert [event.kind for event in events] == ["unreachable"]
+    finding = events[0].data["finding"]
+    assert words in finding["message"] + finding["remedy"] and finding["id"] == "run.become"
+    assert "sesame" not in str(events) and "wrong" not in finding["found"]
+
+
+def test_a_password_is_in_no_text_of_it() -> None:
+    become = Become("root", "open sesame")
+    assert "sesame" not in repr(become) + command("python3", become)
