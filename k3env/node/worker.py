@@ -7,6 +7,7 @@ dataclasses and typing alone cost a node 13 ms.
 from __future__ import annotations
 
 import json
+import os
 import time
 
 from k3env.node.cancel import Cancel
@@ -68,6 +69,10 @@ def main(start: dict[str, Any], plan: bytes, secrets: bytes, run_dir: str, notif
         return performer[0].perform(task)
 
     work(wanted, emit, perform)
+    if performer:
+        from k3env.node.prune import prune
+
+        prune(os.path.dirname(os.path.dirname(run_dir)), start["run"], start["payload"])
     return 0
 
 
