@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TextIO
 
 from k3env.cli.options import Options
 from k3env.documents import shipped
 from k3env.documents.nodes import Node, Position
-from k3env.errors import InventoryError, UsageError
-from k3env.inventory import Address, Host, Inventory
+from k3env.errors import InventoryError, UsageError, nearest
+from k3env.inventory import Address, Host, Inventory, slurm
 from k3env.inventory.variables import extra
 
 SANDBOX = "k3env_sandbox"
@@ -35,20 +36,50 @@ class Who:
 def who(options: Options) -> Who:
     """Read the inventories and select the hosts; nothing is contacted.
 
-    Raises UsageError without --hosts, InventoryError for an unknown name.
+    Within a Slurm job its hosts are meant where no --hosts is given.
+
+    Raises UsageError without --hosts outside of jobs, InventoryError for an unknown name.
     """
-    if options.hosts is None:
+    allocation = slurm.allocation()
+    if options.hosts is None and allocation is None:
         raise UsageError(
             "no --hosts",
             expected="which hosts are meant",
-            found="none",
+            found="none, and no Slurm job around us",
             remedy="for example --hosts 'gb300-[01-04]' --inventory site.yml, or --hosts sandbox",
         )
+    inventory = load(options, playbook_dir(options.playbook))
+    if options.hosts is None and allocation is not None:
+        hosts = inventory.select_allocated(allocation, options.limit)
+    else:
+        hosts = inventory.select(options.hosts or "", options.limit)
+    return Who(inventory, tuple(replace(host, address=_address(host.address, options)) for host in hosts))
+
+
+def load(options: Options, beside_playbook: Path | None = None) -> Inventory:
+    """Read the inventories of a command; without any there are the sandbox and hosts that --hosts names.
+
+    Raises UsageError and InventoryError for what can't be read.
+    """
     given = list(options.inventory) or [name for name in os.environ.get("K3ENV_INVENTORY", "").split(",") if name]
     paths = [_inventory(name) for name in given] or [shipped.find(shipped.INVENTORIES, "sandbox")]
-    inventory = Inventory.load(paths, adhoc_allowed=not given, extra=extra(options.extra_vars))
-    hosts = inventory.select(options.hosts, options.limit)
-    return Who(inventory, tuple(replace(host, address=_address(host.address, options)) for host in hosts))
+    return Inventory.load(paths, not given, extra(options.extra_vars), beside_playbook)
+
+
+def playbook_dir(name: str | None) -> Path | None:
+    """Return the directory of a playbook, where its group_vars and host_vars lie; None: none was named.
+
+    Raises UsageError for a playbook that is not there.
+    """
+    from k3env.playbook.plays import find_playbook
+
+    return find_playbook(name)[0].parent if name is not None else None
+
+
+def warn(inventory: Inventory, stream: TextIO) -> None:
+    """Print what is odd about the inventories."""
+    for warning in inventory.warnings:
+        print(f"warning: {warning.subject}: {warning.message}; {warning.remedy}", file=stream)
 
 
 def _inventory(name: str) -> Path:
@@ -58,13 +89,26 @@ def _inventory(name: str) -> Path:
     # A shipped inventory is named by the path that it has in a checkout, from wherever k3env was started.
     if path.parent.name in ("", shipped.INVENTORIES) and path.stem in shipped.names(shipped.INVENTORIES):
         return shipped.find(shipped.INVENTORIES, path.stem)
+    known = ", ".join(f"inventories/{item}.yml" for item in shipped.names(shipped.INVENTORIES))
+    remedy = f"did you mean {meant}?" if (meant := _near(path)) else f"shipped are {known}"
+    if "," in name:
+        remedy = "name hosts with --hosts, and give --inventory again for each further file"
     raise InventoryError(
         f"there is no inventory {name}",
-        expected="a file in Ansible's YAML format",
+        expected="a YAML file, a program that prints --list, or a directory of them",
         found="nothing there",
-        remedy="shipped are " + ", ".join(f"inventories/{item}.yml" for item in shipped.names(shipped.INVENTORIES)),
+        remedy=remedy,
         subject=name,
     )
+
+
+def _near(path: Path) -> Path | None:
+    """Return the path beside a misspelt one that was meant, or None."""
+    try:
+        close = nearest(path.name, [entry.name for entry in path.parent.iterdir()])
+    except (OSError, ValueError):
+        return None
+    return path.parent / close if close else None
 
 
 def _address(address: Address, options: Options) -> Address:

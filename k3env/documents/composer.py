@@ -55,11 +55,13 @@ class _Open:
 
     def node(self) -> Node:
         """Return what was read; a mapping's own keys win over merged ones, earlier merges over later ones."""
-        for merged in self.merged:
-            for key, item in merged.content.items():
-                if key not in self.items:
-                    self.items[key], self.keys[key] = item, merged.keys[key]
-        return Node(self.items, self.position, self.keys)
+        items, keys = self.items, self.keys
+        if self.merged:
+            items, keys = {}, {}
+            for part in (*reversed(self.merged), Node(self.items, self.position, self.keys)):
+                items.update(part.content)
+                keys.update(part.keys)
+        return Node(items, self.position, keys)
 
 
 class Composer:

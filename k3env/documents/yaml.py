@@ -13,7 +13,7 @@ from typing import Optional, Union
 
 import yaml
 
-from k3env.documents import syntax
+from k3env.documents import jsontext, syntax
 from k3env.documents.composer import Composer
 from k3env.documents.nodes import Node, Position, problem
 from k3env.errors import DocumentError, nearest
@@ -47,8 +47,21 @@ def loads(data: Union[bytes, str], source: str, dialect: str = STRICT) -> Docume
 
     Raises DocumentError.
     """
-    text = data if isinstance(data, str) else _decode(data, source)
+    root, warnings = parse(data, source, dialect)
+    if root is None or root.content is None:
+        raise problem(Position(source), "the file is empty", expected="a YAML document", found="nothing")
+    return Document(root, warnings)
+
+
+def parse(data: Union[bytes, str], source: str, dialect: str = STRICT) -> tuple[Optional[Node], tuple[Finding, ...]]:
+    """Read the bytes or the text of a document that may be empty; return None for one without a value.
+
+    Raises DocumentError.
+    """
+    text = data if isinstance(data, str) else decode(data, source)
     text = text.removeprefix("\ufeff")
+    if dialect == ANSIBLE and jsontext.is_json(text):
+        return jsontext.loads(text, source), ()
     bad = _NOT_TEXT.search(text)
     if bad:
         raise problem(
@@ -63,19 +76,17 @@ def loads(data: Union[bytes, str], source: str, dialect: str = STRICT) -> Docume
     except yaml.MarkedYAMLError as error:
         raise syntax.explain(error, source, text.splitlines()) from None
     syntax.refuse_tabs(text, source, composer.multiline)
-    if root is None or root.content is None:
-        raise problem(Position(source), "the file is empty", expected="a YAML document", found="nothing")
-    return Document(root, tuple(composer.warnings))
+    return root, tuple(composer.warnings)
 
 
-def read(path: Path, source: str) -> bytes:
-    """Return the bytes of a file of at most 1 MiB.
+def read(path: Path, source: str, at_most: int = MAX_BYTES) -> bytes:
+    """Return the bytes of a file of at most 1 MiB, or of so many.
 
     Raises DocumentError, with the nearest name in the directory when there is no such file.
     """
     try:
         with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+            data = file.read(at_most + 1)
     except FileNotFoundError:
         raise _missing(path, source) from None
     except IsADirectoryError:
@@ -84,8 +95,9 @@ def read(path: Path, source: str) -> bytes:
         raise problem(Position(source), f"{source} can't be read: {error.strerror}", expected="a file") from None
     except ValueError:  # a NUL in the path
         raise problem(Position(repr(source)), "this is no path", expected="a file") from None
-    if len(data) > MAX_BYTES:
-        raise problem(Position(source), f"{source} is too large", expected="at most 1 MiB", remedy="split it")
+    if len(data) > at_most:
+        expected = f"at most {at_most >> 20} MiB"
+        raise problem(Position(source), f"{source} is too large", expected=expected, remedy="split it")
     return data
 
 
@@ -99,7 +111,11 @@ def _missing(path: Path, source: str) -> DocumentError:
     return problem(Position(source), f"there is no file {source}", expected="an existing file", remedy=remedy)
 
 
-def _decode(data: bytes, source: str) -> str:
+def decode(data: bytes, source: str) -> str:
+    """Return UTF-8 bytes as text.
+
+    Raises DocumentError, pointing at the first byte that is not UTF-8.
+    """
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise problem(Position(source, 1, 1), "the file is UTF-16", expected="UTF-8", remedy="save it as UTF-8")
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from ipaddress import IPv6Address
+from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Any, Optional
 
@@ -25,12 +25,16 @@ CONNECTIONS = {
 READ = (
     "ansible_connection",
     "ansible_host",
+    "ansible_ssh_host",
     "ansible_port",
+    "ansible_ssh_port",
     "ansible_user",
+    "ansible_ssh_user",
+    "ansible_private_key_file",
     "ansible_ssh_private_key_file",
     "ansible_python_interpreter",
 )
-"""The variables that an address is made of."""
+"""The variables that an address is made of. Of two names for one thing the later wins, as in Ansible."""
 
 # Names become file names and arguments of ssh: none may begin with a dash, hold a slash or a space.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -64,17 +68,37 @@ class Host:
     variables: Mapping[str, Node]
     """From the inventory, merged in Ansible's order; each with the position where it was set."""
     address: Address
+    source: Optional[str] = None
+    """The inventory file that named it first, as it was given; None: no file did."""
 
 
 def valid_name(name: str) -> bool:
-    """Return whether a name can be that of a host or a group."""
+    """Return whether a name can be that of a host that is no IPv6 address."""
     return len(name) <= 255 and _NAME.fullmatch(name) is not None
+
+
+def valid_host(name: str) -> bool:
+    """Return whether a name can be that of a host."""
+    return valid_name(name) or (is_ipv6(name) and _HOSTNAME.fullmatch(name) is not None)
+
+
+def valid_group(name: str) -> bool:
+    """Return whether a name can be that of a group: Ansible takes what people write, so nearly all can."""
+    return 0 < len(name) <= 255 and name.isprintable()
 
 
 def is_ipv6(text: str) -> bool:
     """Return whether a text is an IPv6 address, with or without a zone."""
     try:
         return IPv6Address(text).version == 6
+    except ValueError:
+        return False
+
+
+def is_address(text: str) -> bool:
+    """Return whether a text is an IP address."""
+    try:
+        return bool(ip_address(text))
     except ValueError:
         return False
 
@@ -153,8 +177,12 @@ def _private_key(made: dict[str, Any], key: str, value: Any, node: Node) -> None
 _FIELDS = {
     "ansible_connection": _connection,
     "ansible_host": _text("hostname", _HOSTNAME, "a host name or an address"),
+    "ansible_ssh_host": _text("hostname", _HOSTNAME, "a host name or an address"),
     "ansible_port": _port,
+    "ansible_ssh_port": _port,
     "ansible_user": _text("user", _USER, "a user name"),
+    "ansible_ssh_user": _text("user", _USER, "a user name"),
+    "ansible_private_key_file": _private_key,
     "ansible_ssh_private_key_file": _private_key,
     "ansible_python_interpreter": _python,
 }

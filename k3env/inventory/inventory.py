@@ -10,12 +10,24 @@ from typing import Optional
 
 from k3env.documents.nodes import Node
 from k3env.errors import InventoryError
-from k3env.inventory import sources, variables
+from k3env.inventory import slurm, sources, variables
 from k3env.inventory.hosts import Address, Host, address
+from k3env.inventory.layers import Layers
 from k3env.inventory.patterns import Chosen, choose
-from k3env.inventory.terms import Names
+from k3env.inventory.terms import Names, is_nameable
 from k3env.inventory.tree import ALL, UNGROUPED, Tree
 from k3env.protocol.finding import WARN, Finding
+from k3env.protocol.folding import fold
+
+
+@dataclass(frozen=True)
+class Branch:
+    """What stands in a group itself."""
+
+    hosts: tuple[str, ...]
+    children: tuple[str, ...]
+    variables: Mapping[str, Node]
+    priority: int = 1
 
 
 @dataclass(frozen=True)
@@ -29,14 +41,24 @@ class Inventory:
     warnings: tuple[Finding, ...] = ()
     extra: Mapping[str, Node] = field(default_factory=dict)
     """The values of --extra-vars, which win over all others."""
+    common: Mapping[str, Node] = field(default_factory=dict)
+    """The variables of a host that is not here: those of `all` and `ungrouped`."""
+    branches: Mapping[str, Branch] = field(default_factory=dict)
 
     @classmethod
     def load(
-        cls, paths: Sequence[Path], adhoc_allowed: bool = False, extra: Optional[Mapping[str, Node]] = None
+        cls,
+        paths: Sequence[Path],
+        adhoc_allowed: bool = False,
+        extra: Optional[Mapping[str, Node]] = None,
+        playbook_dir: Optional[Path] = None,
     ) -> Inventory:
-        """Read inventory files, one after the other; what a later one says wins.
+        """Read inventories, one after the other; what a later one says wins.
 
-        Raises DocumentError for a file that is wrong, InventoryError for files that name no host.
+        `playbook_dir` is where a playbook's group_vars and host_vars lie.
+
+        Raises DocumentError for a file that is wrong, InventoryError for a program that is, and for files that name
+        no host.
         """
         tree = Tree()
         warnings: list[Finding] = []
@@ -50,11 +72,17 @@ class Inventory:
                 found=", ".join(map(str, paths)) or "no inventory",
                 remedy="write hosts under all: and hosts:",
             )
-        layers = [*(group.variables for group in tree.groups.values()), *tree.hosts.values()]
-        warnings += [*variables.unread(layers), *_same_names(tree)]
-        hosts = {name: _host(tree, name, extra or {}) for name in tree.hosts}
+        layers = Layers(tree, paths, playbook_dir)
+        hosts = {name: _host(tree, name, layers.of_host(name), extra or {}) for name in tree.hosts}
+        branches = {
+            name: Branch(tuple(group.hosts), tuple(group.children), layers.of_group(name), group.priority)
+            for name, group in tree.groups.items()
+        }
+        common = layers.common()
+        warnings += [*layers.warnings, *variables.unread(layers.all()), *_odd_names(tree)]
         groups = {name: tree.members(name) for name in tree.groups}
-        return cls(hosts, groups, adhoc_allowed, tuple(warnings), extra or {})
+        told = tuple(dict.fromkeys(warnings))
+        return cls(hosts, groups, adhoc_allowed, told, extra or {}, common, branches)
 
     def select(self, pattern: str, limit: Optional[str] = None) -> list[Host]:
         """Return the hosts that a pattern means and a limit leaves, in the pattern's order.
@@ -62,7 +90,26 @@ class Inventory:
         Raises InventoryError for an unknown name, and when no host is left.
         """
         names = Names(self.hosts, self.groups, self.adhoc_allowed)
-        hosts = [self._chosen(chosen) for chosen in choose(pattern, names).values()]
+        return self._limited([self._chosen(chosen) for chosen in choose(pattern, names).values()], limit)
+
+    def select_allocated(self, nodelist: str, limit: Optional[str] = None) -> list[Host]:
+        """Return the hosts of a Slurm job's node list that a limit leaves.
+
+        Raises InventoryError as select does, and for hosts that the inventory does not know.
+        """
+        allocated = slurm.expanded(nodelist, slurm.NODELIST)
+        unknown = [name for name in allocated if name not in self.hosts]
+        if unknown and not self.adhoc_allowed:
+            raise InventoryError(
+                f"the inventory does not know {len(unknown)} of the {len(allocated)} hosts of this job",
+                subject=slurm.NODELIST,
+                expected="all hosts of the job in the inventory",
+                found=fold(unknown)[:200],
+                remedy="add them to the inventory, or name the hosts: --hosts",
+            )
+        return self._limited([self._chosen(Chosen(name)) for name in allocated], limit)
+
+    def _limited(self, hosts: list[Host], limit: Optional[str]) -> list[Host]:
         if limit is None:
             return hosts
         left = self.narrow(hosts, limit, "--limit")
@@ -99,18 +146,16 @@ class Inventory:
     def _chosen(self, chosen: Chosen) -> Host:
         host = self.hosts.get(chosen.name)
         if host is None:
-            groups, given = (ALL, UNGROUPED), dict(self.extra)
-            host = Host(chosen.name, groups, {}, address(chosen.hostname or chosen.name, given))
-        way = {key: value for key, value in (("user", chosen.user), ("port", chosen.port)) if value is not None}
-        if not way:
-            return host
-        return dataclasses.replace(host, address=dataclasses.replace(host.address, **way))  # type: ignore[arg-type]
+            host = Host(chosen.name, (ALL, UNGROUPED), self.common, Address(chosen.name))
+            given = {**self.common, **self.extra, **variables.special(host)}
+            host = dataclasses.replace(host, address=address(chosen.hostname or chosen.name, given))
+        user, port = chosen.user or host.address.user, chosen.port or host.address.port
+        return dataclasses.replace(host, address=dataclasses.replace(host.address, user=user, port=port))
 
 
-def _host(tree: Tree, name: str, extra: Mapping[str, Node]) -> Host:
+def _host(tree: Tree, name: str, own: Mapping[str, Node], extra: Mapping[str, Node]) -> Host:
     groups = tuple(group.name for group in tree.groups_of(name))
-    own = variables.inherited(tree, name)
-    host = Host(name, groups, own, Address(name))
+    host = Host(name, groups, own, Address(name), tree.sources[name])
     reached = address(name, {**own, **extra, **variables.special(host)})
     return dataclasses.replace(host, address=reached)
 
@@ -119,17 +164,20 @@ def _some(hosts: Sequence[Host]) -> str:
     return ", ".join(host.name for host in hosts[:5]) + (", …" if len(hosts) > 5 else "")
 
 
-def _same_names(tree: Tree) -> list[Finding]:
-    return [
-        Finding(
-            id="inventory.ambiguous",
-            status=WARN,
-            severity="warn",
-            scope="static",
-            subject=name,
-            message=f"{name} is the name of a host and of a group; patterns mean the group",
-            remedy="rename one of them",
-        )
-        for name in tree.groups
-        if name in tree.hosts
-    ]
+def _odd_names(tree: Tree) -> list[Finding]:
+    both = "is the name of a host and of a group; patterns mean the group, and Ansible gives it the host's variables"
+    found = [_odd(name, both) for name in tree.groups if name in tree.hosts]
+    unnameable = "is a group that no pattern can name; a glob or ~REGEX can"
+    return found + [_odd(name, unnameable) for name in tree.groups if not is_nameable(name)]
+
+
+def _odd(name: str, message: str) -> Finding:
+    return Finding(
+        id="inventory.ambiguous",
+        status=WARN,
+        severity="warn",
+        scope="static",
+        subject=name,
+        message=f"{name} {message}",
+        remedy="rename it",
+    )

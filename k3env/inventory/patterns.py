@@ -1,23 +1,25 @@
 """Patterns: which hosts a `--hosts`, a `--limit` or a play's `hosts:` means.
 
-A term is a group, a host, a node set, a glob, `~REGEX`, `@FILE`, `[USER@]HOST[:PORT]`, `[IPV6]:PORT`. As in Ansible
-all of them are united first, then those after `&` intersected, then those after `!` taken away.
+A term is a group, a host, a node set, a group with a subscript, a glob, `~REGEX`, `@FILE`, `[USER@]HOST[:PORT]`,
+`[IPV6]:PORT`, `slurm:PARTITION`, `slurm:job:ID`. As in Ansible all of them are united first, then those after `&`
+intersected, then those after `!` taken away.
 """
 
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Optional
 
 from k3env.documents import yaml
 from k3env.errors import nearest
+from k3env.inventory import regexes, slurm, subscripts
 from k3env.inventory.hosts import expanded, is_ipv6, valid_name, valid_user
 from k3env.inventory.nodesets import BadNodeSet, expand, is_nodeset
 from k3env.inventory.terms import V6, Names, Pattern, Term, terms
+from k3env.inventory.tree import ALL
 
 _HOST = re.compile(r"(?:(?P<user>[^@]*)@)?(?P<base>.*?)(?::(?P<port>[0-9]{1,5}))?")
 
@@ -43,10 +45,12 @@ def choose(pattern: str, names: Names, source: str = "--hosts") -> dict[str, Cho
     united = [term for term in read if not term.sign]
     chosen: dict[str, Chosen] = {}
     if not united:
-        chosen = {name: Chosen(name) for name in names.hosts}
+        chosen = {name: Chosen(name) for name in names.groups.get(ALL, names.hosts)}
     for term in united:
         for host in _hosts(reading, term):
             chosen[host.name] = _same(reading, term, chosen.get(host.name), host)
+    # Hosts that no inventory knows can be taken away again.
+    reading.names = replace(names, hosts={**names.hosts, **chosen})
     for term in sorted((term for term in read if term.sign), key=lambda term: term.sign == "!"):
         meant = {host.name for host in _hosts(reading, term)}
         chosen = {name: host for name, host in chosen.items() if (name in meant) == (term.sign == "&")}
@@ -67,11 +71,15 @@ def _hosts(reading: Pattern, term: Term) -> Iterator[Chosen]:
         return _regex(reading, term)
     if text.startswith("@"):
         return _file(reading, term)
+    if text.startswith(slurm.PREFIX):
+        return _of_slurm(reading, term)
     v6 = V6.fullmatch(text)
     if v6 or is_ipv6(text):
         host = v6["address"] if v6 else text
         if not is_ipv6(host):
             raise reading.wrong(term.at, f"{host} is no IPv6 address", "ranges are written with a dash: [01-04]")
+        if host in reading.names.hosts:
+            return iter([_way(reading, term, Chosen(host), None, v6["port"] if v6 else None)])
         return _unknown(reading, term, host, None, v6["port"] if v6 else None)
     found = _HOST.fullmatch(text)
     user, base, port = (found["user"], found["base"], found["port"]) if found else (None, text, None)
@@ -86,10 +94,13 @@ def _named(reading: Pattern, term: Term, user: Optional[str], base: str, port: O
         raise reading.wrong(term.at, "a name is missing here", "write [USER@]HOST[:PORT]")
     if any(char.isspace() for char in base):
         raise reading.wrong(at, f"{base} holds a space", "separate names with commas")
-    if "*" in base or "?" in base:
-        names: Sequence[str] = _globbed(reading, base, at)
-    elif base in reading.names.groups:
-        names = reading.names.groups[base]
+    subscript = subscripts.read(base)
+    if base in reading.names.groups:
+        names: Sequence[str] = reading.names.groups[base]
+    elif subscript and (_is_glob(subscript.base) or subscript.base in reading.names.groups):
+        names = _subscripted(reading, subscript, base, at)
+    elif _is_glob(base):
+        names = _globbed(reading, base, at)
     elif is_nodeset(base):
         names = _expanded(reading, base, at)
     else:
@@ -103,30 +114,64 @@ def _named(reading: Pattern, term: Term, user: Optional[str], base: str, port: O
             yield from _unknown(reading, term, name, user, port)
 
 
+def _is_glob(text: str) -> bool:
+    return "*" in text or "?" in text
+
+
+def _subscripted(reading: Pattern, subscript: subscripts.Subscript, text: str, at: int) -> list[str]:
+    base = subscript.base
+    name = f"{base}{subscript.begin}"
+    if subscript.single and (name in reading.names.hosts or name in reading.names.groups):
+        number = subscript.begin
+        remedy = f"write {name} for that, or {base}[{number}:{number}] for a host of the group"
+        raise reading.wrong(at, f"{text} is {name}, and the host {number} of the group {base} too", remedy)
+    if subscript.end is not None and not subscript.single and subscript.end < subscript.begin:
+        remedy = f"write {base}[{subscript.end}:{subscript.begin}]"
+        raise reading.wrong(at + len(base) + 1, "the subscript ends before it begins", remedy)
+    hosts = _globbed(reading, base, at) if _is_glob(base) else reading.names.groups[base]
+    try:
+        return subscript.of(hosts)
+    except IndexError:
+        message = f"{base} has {len(hosts)} hosts, none at {text[len(base) :]}"
+        raise reading.wrong(at + len(base), message, expected=f"0 to {len(hosts) - 1}") from None
+
+
 def _globbed(reading: Pattern, glob: str, at: int) -> list[str]:
     if is_nodeset(glob):
         raise reading.wrong(at, f"{glob} mixes a range with * or ?", "write each of the two as a term of its own")
-    groups = [host for name, hosts in reading.names.groups.items() if fnmatchcase(name, glob) for host in hosts]
-    found = dict.fromkeys([*groups, *(name for name in reading.names.hosts if fnmatchcase(name, glob))])
+    groups = [name for name in reading.names.groups if fnmatchcase(name, glob)]
+    found = _with_groups(reading, groups, [name for name in reading.names.hosts if fnmatchcase(name, glob)])
     if not found:
         raise reading.wrong(at, f"{glob} matches no host and no group", expected="at least one host")
-    return list(found)
+    return found
+
+
+def _with_groups(reading: Pattern, groups: Sequence[str], hosts: Sequence[str]) -> list[str]:
+    """Return the hosts of groups, and then hosts, each once."""
+    return list(dict.fromkeys([*(host for name in groups for host in reading.names.groups[name]), *hosts]))
 
 
 def _regex(reading: Pattern, term: Term) -> Iterator[Chosen]:
+    names = reading.names
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # "[[" and "[a&&b]" will mean something else one day
-            expression = re.compile(term.text[1:])
-    except re.error as error:
-        raise reading.wrong(term.at + 1 + (error.pos or 0), f"this is no regular expression: {error.msg}") from None
-    except (Warning, OverflowError, RecursionError) as error:
-        raise reading.wrong(term.at + 1, f"this regular expression is not clear: {error}") from None
-    groups = [host for name, hosts in reading.names.groups.items() if expression.match(name) for host in hosts]
-    found = dict.fromkeys([*groups, *(name for name in reading.names.hosts if expression.match(name))])
+        matched = set(regexes.matching(term.text[1:], [*names.groups, *names.hosts]))
+    except regexes.BadRegex as bad:
+        raise reading.wrong(term.at + 1 + bad.at, bad.message) from None
+    found = _with_groups(
+        reading, [name for name in names.groups if name in matched], [name for name in names.hosts if name in matched]
+    )
     if not found:
         raise reading.wrong(term.at, f"{term.text} matches no host and no group", expected="at least one host")
     return (Chosen(name) for name in found)
+
+
+def _of_slurm(reading: Pattern, term: Term) -> Iterator[Chosen]:
+    for name in slurm.hosts(term.text):
+        if name in reading.names.hosts:
+            yield Chosen(name)
+        elif not term.sign:
+            # What Slurm has beyond the inventory matters to those who ask for it, not to those who take it away.
+            yield from _unknown(reading, term, name, None, None, guess=False)
 
 
 def _file(reading: Pattern, term: Term) -> Iterator[Chosen]:
@@ -161,7 +206,9 @@ def _expanded(reading: Pattern, base: str, at: int) -> list[str]:
     return names
 
 
-def _unknown(reading: Pattern, term: Term, name: str, user: Optional[str], port: Optional[str]) -> Iterator[Chosen]:
+def _unknown(
+    reading: Pattern, term: Term, name: str, user: Optional[str], port: Optional[str], guess: bool = True
+) -> Iterator[Chosen]:
     """Take a name that neither is a host nor a group for a host of its own, where that is allowed."""
     address = is_ipv6(name)
     if not address and not valid_name(name):
@@ -170,7 +217,7 @@ def _unknown(reading: Pattern, term: Term, name: str, user: Optional[str], port:
         meant = nearest(name, reading.known)
         remedy = f"did you mean {meant}?" if meant else "add it to the inventory, or list what is there: --list-hosts"
         raise reading.wrong(term.at, f"there is no host or group {name}", remedy, "a host or group of the inventory")
-    meant = nearest(name, list(reading.names.groups))
+    meant = nearest(name, list(reading.names.groups)) if guess else None
     if meant and name.isalpha() and not (user or port):
         # A misspelt group must not be connected to.
         remedy = f"did you mean {meant}? For a host of this name: {name}:22"

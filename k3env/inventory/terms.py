@@ -13,10 +13,16 @@ from typing import Optional
 from k3env.errors import InventoryError
 from k3env.inventory.hosts import is_ipv6
 from k3env.inventory.nodesets import MAX_HOSTS
+from k3env.inventory.slurm import PREFIX
 from k3env.protocol.finding import Evidence
 
 V6 = re.compile(r"\[(?P<address>[^\[\]]*:[^\[\]]*:[^\[\]]*)\](?::(?P<port>[0-9]{1,5}))?")
 _CLOSING = {"[": "]", "(": ")", "{": "}"}
+
+
+def is_nameable(group: str) -> bool:
+    """Return whether a pattern can name a group, and not something else."""
+    return not any(char in ",:[]*?@" or char.isspace() for char in group) and group[0] not in "~!&"
 
 
 @dataclass(frozen=True)
@@ -107,7 +113,7 @@ def _signed(text: str, at: int) -> Iterator[tuple[str, int]]:
     begin = 0
     for found in re.finditer(r":(?=[&!])", text):
         # "(?:" opens a group of a regular expression.
-        if found.start() > begin and text[found.start() - 1] != "?":
+        if found.start() > begin and not text.endswith("(?", begin, found.start()):
             yield text[begin : found.start()], at + begin
             begin = found.end()
     yield text[begin:], at + begin
@@ -115,7 +121,7 @@ def _signed(text: str, at: int) -> Iterator[tuple[str, int]]:
 
 def _united(reading: Pattern, sign: str, text: str, at: int) -> Iterator[Term]:
     """Split at the colons that unite, which a port and an IPv6 address are not."""
-    if text[0] in "~@" or ":" not in text or V6.fullmatch(text) or is_ipv6(text):
+    if text[0] in "~@" or text.startswith(PREFIX) or ":" not in text or V6.fullmatch(text) or is_ipv6(text):
         yield Term(sign, text, at)
         return
     parts = list(_split(text, at, ":"))

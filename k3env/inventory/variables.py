@@ -1,7 +1,7 @@
-"""Variables: where they come from, and whose value wins.
+"""Variables: those that every host has, those of the command line, and those that nobody reads.
 
-Ansible's order for what exists: defaults, `all`, groups from the outermost to the innermost, the host, the play,
-the task, --extra-vars. Each value is a node, and its position is its origin.
+Ansible's order for what exists: defaults, the inventory and the files beside it (see layers), the play, the task,
+--extra-vars. Each value is a node, and its position is its origin.
 """
 
 from __future__ import annotations
@@ -16,33 +16,26 @@ from pathlib import Path
 from k3env.documents import yaml
 from k3env.documents.nodes import Node, Position, Text, problem
 from k3env.errors import UsageError
-from k3env.inventory.hosts import READ, Host
-from k3env.inventory.tree import ALL, Tree
+from k3env.inventory.hosts import READ, Host, is_address
+from k3env.inventory.tree import ALL
 from k3env.protocol.finding import WARN, Finding
 
 EXTRA = "--extra-vars"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECOND = re.compile(r"\s([A-Za-z_][A-Za-z0-9_]*)=")
-_RENAMED = {"ansible_ssh_host": "ansible_host", "ansible_ssh_port": "ansible_port", "ansible_ssh_user": "ansible_user"}
-
-
-def inherited(tree: Tree, host: str) -> dict[str, Node]:
-    """Return a host's variables from its groups and from itself."""
-    merged: dict[str, Node] = {}
-    for group in tree.groups_of(host):
-        merged.update(group.variables)
-    merged.update(tree.hosts[host])
-    return merged
 
 
 def special(host: Host) -> dict[str, Node]:
     """Return the variables that every host has, and no source can set."""
     values = {
         "inventory_hostname": host.name,
-        "inventory_hostname_short": host.name.split(".")[0],
+        "inventory_hostname_short": host.name if is_address(host.name) else host.name.split(".")[0],
         "group_names": sorted(name for name in host.groups if name != ALL),
         "connecting_user": host.address.user or _login_name(),
     }
+    if host.source is not None:
+        file = os.path.abspath(host.source)
+        values |= {"inventory_file": file, "inventory_dir": os.path.dirname(file)}
     return {name: Node.of(value, Position("the inventory's names")) for name, value in values.items()}
 
 
@@ -75,26 +68,20 @@ def extra(options: Sequence[str]) -> dict[str, Node]:
 
 
 def unread(layers: Iterable[Mapping[str, Node]]) -> list[Finding]:
-    """Return a warning for each connection variable of Ansible's that is not read here.
-
-    Raises DocumentError for one whose value, left out, would lead to another machine.
-    """
+    """Return a warning for each connection variable of Ansible's that is not read here."""
     found: dict[str, Finding] = {}
     for layer in layers:
         for name, node in layer.items():
-            if not name.startswith("ansible_") or name in READ:
-                continue
-            if name in _RENAMED:
-                raise problem(node, f"{name} is not read", expected=_RENAMED[name], remedy=f"write {_RENAMED[name]}")
-            found[str(node.position)] = Finding(
-                id="inventory.unread",
-                status=WARN,
-                severity="warn",
-                scope="static",
-                subject=str(node.position),
-                message=f"{name} is not read",
-                remedy="read are " + ", ".join(READ),
-            )
+            if name.startswith("ansible_") and name not in READ:
+                found[str(node.position)] = Finding(
+                    id="inventory.unread",
+                    status=WARN,
+                    severity="warn",
+                    scope="static",
+                    subject=str(node.position),
+                    message=f"{name} is not read",
+                    remedy="read are " + ", ".join(READ),
+                )
     return list(found.values())
 
 

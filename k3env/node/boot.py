@@ -115,8 +115,12 @@ def spawn(start: "dict[str, Any]", frames: "dict[str, bytes]", run_dir: str, pay
         return reader
     code = 1
     try:
+        import _signal  # type: ignore[import-not-found] # `signal` wraps it in enums, which take their time
+
         os.close(reader)
         os.setsid()
+        # A wish to stop waits until there is somebody to hear it.
+        _signal.pthread_sigmask(_signal.SIG_BLOCK, (_signal.SIGTERM, _signal.SIGUSR1))
         log = os.open(run_dir + "/worker.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         null = os.open(os.devnull, os.O_RDONLY)
         for source, target in ((null, 0), (log, 1), (log, 2)):
@@ -144,13 +148,13 @@ def alive(journal: int) -> bool:
     return False
 
 
-def terminate(run_dir: str, journal: int) -> None:
-    """Ask the worker to stop."""
+def terminate(run_dir: str, journal: int, number: int = 15) -> None:
+    """Ask the worker to stop: by SIGTERM at once, by SIGUSR1 before its next task."""
     try:
         with open(run_dir + "/pid") as file:
             pid = int(file.read())
         if alive(journal):
-            os.kill(pid, 15)
+            os.kill(pid, number)
     except (OSError, ValueError):
         return  # it has just ended
 
@@ -199,6 +203,8 @@ def follow(
                 return None  # nobody listens any more
             if b"cancel" in got:
                 terminate(run_dir, journal)
+            elif b"stop" in got:
+                terminate(run_dir, journal, 10)
 
 
 def main(stdin: "BufferedReader") -> None:

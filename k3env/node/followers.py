@@ -5,35 +5,40 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import threading
+import signal
 import time
 from typing import Any, Optional
 
-from k3env.node.cancel import Cancel
 
+def stop_when_unfollowed(run_dir: str, after_s: float) -> None:
+    """Have the work cancelled when nobody has followed this run for some seconds.
 
-def stop_when_unfollowed(run_dir: str, cancel: Cancel, after_s: float) -> None:
-    """Cancel the work when nobody has followed this run for some seconds.
-
-    A follower holds a shared lock on the file `followed`.
+    A follower holds a shared lock on the file `followed`. The watch is a process, not a thread: facts are read in
+    forked children, and a fork of several threads may copy a lock that nobody will ever release.
     """
+    worker = os.getpid()
+    if os.fork():
+        return
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        _watch(worker, os.path.join(run_dir, "followed"), after_s)
+    finally:
+        os._exit(0)
 
-    def watch() -> None:
-        last = time.monotonic()
-        with open(os.path.join(run_dir, "followed"), "a", encoding="ascii") as file:
-            while True:
-                time.sleep(1.0)
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    fcntl.flock(file, fcntl.LOCK_UN)
-                except OSError:
-                    last = time.monotonic()
-                if time.monotonic() - last > after_s:
-                    cancel.request("nobody follows this run any more")
-                    os.kill(os.getpid(), 15)
-                    return
 
-    threading.Thread(target=watch, daemon=True).start()
+def _watch(worker: int, path: str, after_s: float) -> None:
+    last = time.monotonic()
+    with open(path, "a", encoding="ascii") as file:
+        while os.getppid() == worker:
+            time.sleep(1.0)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_UN)
+            except OSError:
+                last = time.monotonic()
+            if time.monotonic() - last > after_s:
+                os.kill(worker, signal.SIGUSR2)
+                return
 
 
 def claim_changes(start: dict[str, Any]) -> Optional[tuple[str, str]]:

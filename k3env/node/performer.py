@@ -59,7 +59,7 @@ class Performer:
         if plan.get("when_unfollowed") == STOP:
             from k3env.node.followers import stop_when_unfollowed
 
-            stop_when_unfollowed(run_dir, cancel, UNFOLLOWED_S)
+            stop_when_unfollowed(run_dir, UNFOLLOWED_S)
         return cls(Start(**start), codec.decode(Plan, plan), secrets, run_dir, emit, cancel)
 
     def perform(self, task: dict[str, Any]) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class Performer:
     def _perform(self, task: Task) -> Result:
         """Perform a task as its user, within its deadline."""
         try:
-            self.cancel.check()
+            self.cancel.boundary()
             if task.timeout_s:
                 signal.setitimer(signal.ITIMER_REAL, task.timeout_s)
             return self._as_user(task)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from k3env.inventory import Inventory
+from tests.unit.inventory.witness import Ansible, environment
 
 Make = Callable[..., Inventory]
 
@@ -26,3 +27,11 @@ def inventory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
         return Inventory.load(paths, **keywords)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def ansible(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ansible]:
+    """Return ansible-core, started once for all tests."""
+    witness = Ansible(environment(), tmp_path_factory.mktemp("ansible"))
+    yield witness
+    witness.close()

@@ -31,8 +31,8 @@ def hosts(inventory: Make) -> Inventory:
 
 
 MEANT = {
-    "all": "gb01 gb02 gb03 gb04 gb05 gb06 solo login.site",
-    "*": "gb01 gb02 gb03 gb04 gb05 gb06 solo login.site",
+    "all": "solo login.site gb01 gb02 gb03 gb04 gb05 gb06",
+    "*": "solo login.site gb01 gb02 gb03 gb04 gb05 gb06",
     "gb02": "gb02",
     "solo,gb02": "solo gb02",
     " solo , gb02 ": "solo gb02",

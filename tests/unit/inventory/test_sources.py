@@ -117,7 +117,7 @@ ODD_BUT_FINE = {
     "one host as text": ("gpu: {hosts: h}\n", {"all": ("h",), "ungrouped": (), "gpu": ("h",)}),
     "in ungrouped and in a group": (
         "ungrouped: {hosts: {h: , i: }}\ngpu: {hosts: {h: }}\n",
-        {"all": ("h", "i"), "ungrouped": ("i",), "gpu": ("h",)},
+        {"all": ("i", "h"), "ungrouped": ("i",), "gpu": ("h",)},
     ),
     "in a group and its child": (
         "gpu: {hosts: {h: }, children: {rack: {hosts: {h: }}}}\n",
@@ -145,6 +145,12 @@ ADDRESSES = {
     "{ansible_python_interpreter: /opt/py/bin/python3.12}": Address("h", python="/opt/py/bin/python3.12"),
     "{ansible_python_interpreter: auto_silent}": Address("h"),
     "{ansible_ssh_private_key_file: /keys/k3}": Address("h", options={"private_key": "/keys/k3"}),
+    "{ansible_private_key_file: /keys/k3}": Address("h", options={"private_key": "/keys/k3"}),
+    "{ansible_ssh_host: 10.0.0.1, ansible_ssh_port: 2222, ansible_ssh_user: k3}": Address(
+        "10.0.0.1", port=2222, user="k3"
+    ),
+    "{ansible_ssh_host: a, ansible_host: b}": Address("a"),
+    "{ansible_host: '{{ inventory_file.split(\"/\") | last }}'}": Address("hosts.yml"),
     "{ansible_host: '{{ inventory_hostname }}.{{ zone }}', zone: lab}": Address("h.lab"),
     "{ansible_port: '{{ base + 1 }}', base: 2200}": Address("h", port=2201),
     "{ansible_user: }": Address("h"),
@@ -168,9 +174,10 @@ REFUSED = {
     "names, line by line": ("n1\nn2\n", "hosts.yml:1:1", "an inventory is a mapping", "--hosts @hosts.yml"),
     "INI": ("# racks\n[gpu]\nn1\n", "hosts.yml:1:1", "INI", "ansible-inventory -i hosts.yml --list --yaml"),
     "INI without sections": ("n1 ansible_host=10.0.0.1\n", "hosts.yml:1:1", "INI", "--list --yaml"),
-    "a program": ("#!/usr/bin/env python3\n", "hosts.yml:1:1", "programs are not run", "--list --yaml"),
     "a plugin's configuration": ("plugin: aws_ec2\n", "hosts.yml:1:1", "another kind", "--list --yaml"),
-    "the JSON of --list": ('{"_meta": {"hostvars": {}}}\n', "hosts.yml:1:2", "another kind", "--list --yaml"),
+    "the JSON of --list": ('{"_meta": {"hostvars": {}}}\n', "hosts.yml:1:2", "another kind", "cat hosts.yml"),
+    "a vault": ("$ANSIBLE_VAULT;1.1;AES256\n6638\n", "hosts.yml:1:1", "encrypted", "{secret: file:PATH}"),
+    "a vaulted value": ("all: {vars: {a: !vault x}}\n", "hosts.yml:1:17", "!vault is not read", "{secret: file:PATH}"),
     "duplicate host": ("all:\n  hosts:\n    n1:\n    n1:\n", "hosts.yml:4:5", "n1 is given twice", ""),
     "tab": ("all:\n\thosts:\n", "hosts.yml:2:1", "a tab", "spaces"),
     "unknown section": ("gpu: {hots: {n1: }}\n", "hosts.yml:1:7", "no section hots", "did you mean hosts?"),
@@ -183,11 +190,13 @@ REFUSED = {
     "circle": ("a: {children: {b: {children: {a: }}}}\n", "hosts.yml:1:16", "b can't be in a", "a -> b -> a"),
     "all as a child": ("a: {children: {all: }}\n", "hosts.yml:1:16", "all can't be in a", ""),
     "in itself": ("a: {children: {a: }}\n", "hosts.yml:1:16", "a can't be in a", ""),
-    "group name": ("'g p': {hosts: {n1: }}\n", "hosts.yml:1:1", "g p can't name a group", ""),
+    "group name": ('"g\\n": {hosts: {n1: }}\n', "hosts.yml:1:1", "can't name a group", "printable"),
+    "ungrouped in a group": ("a: {children: {ungrouped: }}\n", "hosts.yml:1:16", "without a group", ""),
     "host name": ("all: {hosts: {'-oProxyCommand=x': }}\n", "hosts.yml:1:15", "can't name a host", "ansible_host"),
     "host name with a slash": ("all: {hosts: {../x: }}\n", "hosts.yml:1:15", "can't name a host", ""),
-    "an IPv6 address as a name": ("all: {hosts: {'::1': }}\n", "hosts.yml:1:15", "can't name a host", "ansible_host"),
-    "an IPv6 address with a port": ("all: {hosts: {'[::1]:22': }}\n", "hosts.yml:1:15", "can't name a host", ""),
+    "an IPv6 address in brackets": ("all: {hosts: {'[::1]': }}\n", "hosts.yml:1:17", "has no end", ""),
+    "another port": ("a: {hosts: {'h:22': , 'h:23': }}\n", "hosts.yml:1:23", "with another port", "two names"),
+    "a port later": ("a: {hosts: {h: }}\nb: {hosts: {'h:23': }}\n", "hosts.yml:2:13", "with another port", "no port"),
     "range that ends first": ("all:\n  hosts:\n    n[3:1]:\n", "hosts.yml:3:7", "ends before it begins", ""),
     "node set that ends first": ("all:\n  hosts:\n    n[3-1]:\n", "hosts.yml:3:7", "ends before it begins", ""),
     "mixed notation": ("all:\n  hosts:\n    n[1:3,7]:\n", "hosts.yml:3:7", "from number to number", ""),
@@ -203,7 +212,6 @@ REFUSED = {
     ),
     "user": ("all: {hosts: {h: {ansible_user: -x}}}\n", "hosts.yml:1:33", "must be a user name", "-x"),
     "undefined": ("all: {hosts: {h: {ansible_host: '{{ zoen }}', zone: a}}}\n", "hosts.yml:1:33", "zoen", "zone?"),
-    "old name": ("all: {hosts: {h: {ansible_ssh_host: x}}}\n", "hosts.yml:1:37", "not read", "ansible_host"),
     "priority": ("a: {vars: {ansible_group_priority: x}}\n", "hosts.yml:1:36", "must be a whole number", ""),
 }  # fmt: skip
 
@@ -228,13 +236,9 @@ def test_an_inventory_without_hosts(inventory: Make) -> None:
 
 def test_paths_that_are_no_files(inventory: Make, tmp_path: Path) -> None:
     (tmp_path / "hosts.yml").write_text("all: {hosts: {h: }}\n")
-    for path, message, remedy in [
-        (Path("host.yml"), "there is no file host.yml", "hosts.yml"),
-        (Path("."), "is a directory", "--inventory FILE"),
-    ]:
-        with pytest.raises(DocumentError, match=message) as caught:
-            Inventory.load([path])
-        assert remedy in (caught.value.finding.remedy or "")
+    with pytest.raises(DocumentError, match="there is no file host") as caught:
+        Inventory.load([Path("host.yml")])
+    assert "hosts.yml" in (caught.value.finding.remedy or "")
 
 
 def test_warnings(inventory: Make) -> None:

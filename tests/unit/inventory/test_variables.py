@@ -90,7 +90,7 @@ def test_defaults_are_below_every_other_source(inventory: Make) -> None:
     assert chosen == changed.hosts["h"]
 
 
-def test_special_variables(inventory: Make) -> None:
+def test_special_variables(inventory: Make, tmp_path: Path) -> None:
     found = inventory("b: {hosts: {h.site: {ansible_user: k3}}}\na: {hosts: {h.site: }}\n")
     plain = {name: node.plain for name, node in special(found.hosts["h.site"]).items()}
     assert plain == {
@@ -98,4 +98,6 @@ def test_special_variables(inventory: Make) -> None:
         "inventory_hostname_short": "h",
         "group_names": ["a", "b"],
         "connecting_user": "k3",
+        "inventory_file": str(tmp_path / "hosts.yml"),
+        "inventory_dir": str(tmp_path),
     }
