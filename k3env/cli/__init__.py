@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+
 from invoke.collection import Collection
 
 
 def namespace() -> Collection:
     """Return all tasks of k3env."""
-    from k3env.cli import provision, runs, sandbox
+    keep_bytecode()
+    from k3env.cli import describe, explain, inventory, provision, runs, sandbox, schema
 
-    tasks = Collection(*provision.TASKS, *runs.TASKS)
+    tasks = Collection(*provision.TASKS, *runs.TASKS, *inventory.TASKS, *describe.TASKS, *explain.TASKS, *schema.TASKS)
     tasks.add_collection(Collection("sandbox", *sandbox.TASKS))
     return tasks
+
+
+def keep_bytecode() -> None:
+    """Let Python keep what it compiled, which Invoke turns off: compiling anew is most of what a start takes."""
+    sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)

@@ -54,7 +54,7 @@ def guarded(work: Callable[[], int], output: str = "text") -> int:
     except BrokenPipeError:
         # Whoever read us has left; Python must not complain about it at its own end.
         sys.stdout = open("/dev/null", "w")  # noqa: SIM115
-        return EXIT_USAGE
+        return EXIT_INTERRUPTED
     except Exception as error:
         return _tell(_defect(error), EXIT_USAGE, output, begun)
 
@@ -72,14 +72,15 @@ def _defect(error: Exception) -> K3Error:
     from k3env.runner.record import state_home
 
     where = state_home() / f"defect-{time.strftime('%Y%m%d-%H%M%S')}.log"
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    told = f"please report it: {last.filename}:{last.lineno}"
     try:
         where.parent.mkdir(parents=True, exist_ok=True)
         where.write_text(traceback.format_exc(), encoding="utf-8")
+        told = f"please report it with {where}"
     except OSError:
-        traceback.print_exc()
-    return K3Error(
-        f"a defect in k3env: {type(error).__name__}: {error}", remedy=f"please report it with {where}", id="defect"
-    )
+        pass  # then the place in the code must do
+    return K3Error(f"a defect in k3env: {type(error).__name__}: {error}", remedy=told, id="defect")
 
 
 def _signature(options: Sequence[Option]) -> inspect.Signature:

@@ -9,6 +9,7 @@ from typing import Any
 from k3env.errors import UsageError, nearest
 
 OUTPUTS = ("text", "json", "jsonl")
+DEFAULT_PLAYBOOK = "trtllm"
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ TARGETING = (
 )
 PLAYING = (
     Option("playbook", "a path, playbooks/NAME.yml, or a shipped NAME"),
+    Option("site_file", "severities and wanted values of checks; default: k3env-site.yml beside the inventory"),
     Option("extra_vars", "k=v or @file; repeatable; beats every other source", []),
     Option("tags", "only tasks with one of these tags, comma-separated"),
     Option("skip_tags", "no task with one of these tags"),
@@ -40,9 +42,14 @@ REACHING = (
     Option("forks", "hosts at a time (default 16)"),
     Option("timeout", "seconds to reach a host, retries included (default 30)"),
     Option("reconnect_timeout", "seconds to find a lost host again (default 300; sandbox 20)"),
-    Option("connection", "ssh or local; default: the inventory's, else ssh"),
+    Option(
+        "connection", "ssh, openssh, local, chroot, podman, docker, enroot or slurm; default: the inventory's, else ssh"
+    ),
     Option("user", "log in as this user"),
     Option("private_key", "log in with this key, and no other"),
+    Option("become", "become root on the node by sudo, or --become-user", False),
+    Option("become_user", "become this user instead"),
+    Option("ask_become_pass", "ask once for sudo's password", False),
 )
 SHOWING = (
     Option("output", "text, json or jsonl", "text"),
@@ -60,6 +67,7 @@ class Options:
     inventory: tuple[str, ...] = ()
     list_hosts: bool = False
     playbook: str | None = None
+    site_file: str | None = None
     extra_vars: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     skip_tags: tuple[str, ...] = ()
@@ -73,6 +81,9 @@ class Options:
     connection: str | None = None
     user: str | None = None
     private_key: str | None = None
+    become: bool = False
+    become_user: str | None = None
+    ask_become_pass: bool = False
     output: str = "text"
     v: bool = False
 
@@ -134,19 +145,24 @@ def _forks(name: str, value: str) -> int:
     return int(value)
 
 
-def _one_of(*known: str) -> Any:
-    def read(name: str, value: str) -> str:
-        if value in known:
-            return value
-        close = nearest(value, list(known))
-        raise UsageError(
-            f"--{_dashed(name)} {value} is unknown",
-            expected=", ".join(known),
-            found=value,
-            remedy=f"did you mean {close}?" if close else f"use one of {', '.join(known)}",
-        )
+def parse_choice(name: str, value: str, known: tuple[str, ...]) -> str:
+    """Return an option's value that is one of some words.
 
-    return read
+    Raises UsageError with the nearest of them.
+    """
+    if value in known:
+        return value
+    close = nearest(value, list(known))
+    raise UsageError(
+        f"--{_dashed(name)} {value} is unknown",
+        expected=", ".join(known),
+        found=value,
+        remedy=f"did you mean {close}?" if close else f"use one of {', '.join(known)}",
+    )
+
+
+def _one_of(*known: str) -> Any:
+    return lambda name, value: parse_choice(name, value, known)
 
 
 _READERS: dict[str, Any] = {
@@ -156,5 +172,5 @@ _READERS: dict[str, Any] = {
     "reconnect_timeout": _number,
     "forks": _forks,
     "output": _one_of(*OUTPUTS),
-    "connection": _one_of("ssh", "local"),
+    "connection": _one_of("ssh", "openssh", "local", "chroot", "podman", "docker", "enroot", "slurm"),
 }

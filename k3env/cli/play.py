@@ -8,16 +8,15 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from k3env.cli.options import Options
-from k3env.cli.secrets import resolve
-from k3env.cli.site import site
+from k3env.cli.asked import asked
+from k3env.cli.options import DEFAULT_PLAYBOOK, Options
+from k3env.cli.secrets import ask_become_pass, ask_passphrase, check_key, resolve
 from k3env.cli.view import View
-from k3env.cli.who import Who, listed, trays, who
+from k3env.cli.who import Who, as_recorded, listed, trays, warn, who
 from k3env.connections.road import Road
-from k3env.errors import UsageError
+from k3env.errors import EXIT_INTERRUPTED, EXIT_OK, UsageError
 from k3env.inventory import Host
 from k3env.playbook import Compiled, Play, compile_playbook, load
-from k3env.playbook import compile as compiling
 from k3env.protocol.event import Event
 from k3env.protocol.outcome import Fold, Outcome
 from k3env.protocol.plan import STOP, Task
@@ -26,9 +25,8 @@ from k3env.runner.host import Limits
 from k3env.runner.policy import Policy
 from k3env.runner.record import Header, Record, Stage, new_run
 from k3env.runner.run import Run, Watcher
-from k3env.runner.targets import Targets
+from k3env.runner.targets import Targets, become
 
-DEFAULT_PLAYBOOK = "trtllm"
 SANDBOX_RECONNECT_S, RECONNECT_S = 20.0, 300.0
 
 
@@ -37,28 +35,29 @@ def play(options: Options) -> int:
 
     Everything is read and checked before a host is contacted. Raises K3Error.
     """
-    from k3env.inventory.variables import extra
-
     playbook = load(options.playbook or DEFAULT_PLAYBOOK)
+    options = as_recorded(options)
     chosen = who(options)
-    for warning in chosen.inventory.warnings:
-        print(f"warning: {warning.subject}: {warning.message}; {warning.remedy}", file=sys.stderr)
-    if options.list_hosts:
-        print(listed([host.name for host in chosen.hosts]))
-        return 0
+    warn(chosen.inventory, sys.stderr)
+    check_key(options)
     with trays(chosen) as reached:
         hosts = playbook.targets(reached.inventory, reached.hosts)
-        asked = compiling.Options(
-            tags=options.tags,
-            skip_tags=options.skip_tags,
-            start_at_task=options.start_at_task,
-            check=options.check,
-            extra=extra(options.extra_vars),
-            site=site(options),
-        )
-        plans = compile_playbook(playbook, hosts, asked)
+        plans = compile_playbook(playbook, hosts, asked(options))
         _refuse_nothing(plans, options)
+        if options.list_hosts:
+            return _list(options, plans)
         return _run(options, reached, playbook.plays, hosts, plans)
+
+
+def _list(options: Options, plans: Sequence[Mapping[str, Compiled]]) -> int:
+    """Print the hosts that a run would be for; contact none."""
+    header = _header(new_run(), time.time(), options, [], plans)
+    if options.output == "text":
+        print(listed(list(all_tasks(header))))
+    else:
+        fold = Fold(header.run, header.started, all_tasks(header), check=options.check)
+        print(document.dumps(document.document(fold.outcome(), header.command, exit_code=EXIT_OK)))
+    return EXIT_OK
 
 
 def _refuse_nothing(plans: Sequence[Mapping[str, Compiled]], options: Options) -> None:
@@ -85,24 +84,16 @@ def _run(
     hosts: Sequence[Sequence[Host]],
     plans: Sequence[Mapping[str, Compiled]],
 ) -> int:
-    run, begun = new_run(), time.time()
     secrets = resolve(made.plan for play in plans for made in play.values())
-    header = Header(
-        run=run,
-        started=document.timestamp(begun),
-        command=tuple(sys.argv),
-        options={name: list(value) if isinstance(value, tuple) else value for name, value in vars(options).items()},
-        check=options.check,
-        stages=tuple(
-            Stage(play.name, {name: made.plan for name, made in plan.items()})
-            for play, plan in zip(plays, plans, strict=True)
-        ),
-    )
-    fold = Fold(run, header.started, all_tasks(header), check=options.check)
+    password = ask_become_pass(options)
+    begun = time.time()
+    header = _header(new_run(), begun, options, plays, plans)
+    fold = Fold(header.run, header.started, all_tasks(header), check=options.check)
     record = Record.begin(header)
     view = View(fold, output=options.output, diff=options.diff, verbose=options.v)
-    targets = Targets(run, f"{getpass.getuser()}@{socket.gethostname()}", Road(), secrets)
-    running = Run(record, fold, limits(options, reached), options.forks, watcher(view, options, run))
+    road = Road(ask=ask_passphrase)
+    targets = Targets(header.run, f"{getpass.getuser()}@{socket.gethostname()}", road, secrets)
+    running = Run(record, fold, limits(options, reached), options.forks, watcher(view, options, header.run))
     for number, (item, play_hosts, made) in enumerate(zip(plays, hosts, plans, strict=True), 1):
         for batch in item.batches(play_hosts):
             alive = [host for host in batch if fold.host(host.name).status not in ("failed", "unreachable")]
@@ -119,21 +110,37 @@ def _run(
                         number,
                         len(alive),
                         made[host.name].settings.variables.k3env_state_dir,
+                        become=become(host, made[host.name].plan, options, password),
                     )
                     for host in alive
                 ],
                 Policy(item.any_errors_fatal, item.max_fail_percentage),
                 may_stop=all(made[host.name].plan.when_unfollowed == STOP for host in alive),
+                play=number,
             )
             view.end_play()
+    road.close()
     return finish(fold, view, options, header, time.time() - begun)
 
 
-def finish(fold: Fold, view: View, options: Options, header: Header, duration_s: float) -> int:
-    """Print how it ended; return the exit code."""
+def _header(
+    run: str, begun: float, options: Options, plays: Sequence[Play], plans: Sequence[Mapping[str, Compiled]]
+) -> Header:
+    names = [item.name for item in plays] or ["" for _ in plans]
+    stages = [
+        Stage(name, {host: made.plan for host, made in plan.items()}) for name, plan in zip(names, plans, strict=True)
+    ]
+    kept = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(options).items()}
+    return Header(run, document.timestamp(begun), tuple(sys.argv), kept, options.check, tuple(stages))
+
+
+def finish(fold: Fold, view: View, options: Options, header: Header, duration_s: float, cancelled: bool = False) -> int:
+    """Print how it ended; return the exit code. `cancelled`: that the work was stopped is what was asked for."""
     outcome: Outcome = fold.outcome(duration_s)
     view.recap()
     code = outcome.exit_code(detailed=options.detailed_exitcode)
+    if cancelled and code == EXIT_INTERRUPTED:
+        code = EXIT_OK
     if options.output in ("json", "jsonl"):
         print(document.dumps(document.document(outcome, header.command, exit_code=code)), flush=True)
     return code
@@ -153,7 +160,7 @@ def watcher(view: View, options: Options, run: str) -> Watcher:
         if options.output == "jsonl":
             print(document.event_line(run, host, happened), flush=True)
 
-    return Watcher(event, view.tick, view.notice)
+    return Watcher(event, view.tick, view.notice, lambda: view.gone)
 
 
 def all_tasks(header: Header) -> dict[str, list[Task]]:

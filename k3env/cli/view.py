@@ -46,6 +46,8 @@ class View:
         self._since: dict[str, float] = {}
         self._still = time.monotonic()
         self._heading = ""
+        self.gone = False
+        """Whether whoever read us has left."""
         self._console: Console | None = None
         self._live: Live | None = None
         if self._stream.isatty():
@@ -187,10 +189,16 @@ class View:
             self._console.print(Text.assemble(*spans), end="", soft_wrap=True)
 
     def _print(self, line: str) -> None:
-        if self._console is None:
-            print(line, file=self._stream, flush=True)
-        else:
+        if self._console is not None:
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+            return
+        try:
+            print(line, file=self._stream, flush=True)
+        except BrokenPipeError:
+            # What is left to say goes where somebody may still read; nothing is flushed there at our end.
+            self.gone = True
+            self._stream, sys.stdout = sys.stderr, open("/dev/null", "w")  # noqa: SIM115
+            print(line, file=self._stream)
 
 
 def _terminal(stream: TextIO, view: View) -> tuple[Any, Any]:

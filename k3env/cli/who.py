@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
-from k3env.cli.options import Options
+from k3env.cli.options import DEFAULT_PLAYBOOK, Options
 from k3env.documents import shipped
 from k3env.documents.nodes import Node, Position
 from k3env.errors import InventoryError, UsageError, nearest
@@ -48,7 +48,7 @@ def who(options: Options) -> Who:
             found="none, and no Slurm job around us",
             remedy="for example --hosts 'gb300-[01-04]' --inventory site.yml, or --hosts sandbox",
         )
-    inventory = load(options, playbook_dir(options.playbook))
+    inventory = load(options, playbook_dir(options.playbook or DEFAULT_PLAYBOOK))
     if options.hosts is None and allocation is not None:
         hosts = inventory.select_allocated(allocation, options.limit)
     else:
@@ -61,9 +61,21 @@ def load(options: Options, beside_playbook: Path | None = None) -> Inventory:
 
     Raises UsageError and InventoryError for what can't be read.
     """
-    given = list(options.inventory) or [name for name in os.environ.get("K3ENV_INVENTORY", "").split(",") if name]
+    given = _given(options)
     paths = [_inventory(name) for name in given] or [shipped.find(shipped.INVENTORIES, "sandbox")]
     return Inventory.load(paths, not given, extra(options.extra_vars), beside_playbook)
+
+
+def _given(options: Options) -> list[str]:
+    return list(options.inventory) or [name for name in os.environ.get("K3ENV_INVENTORY", "").split(",") if name]
+
+
+def as_recorded(options: Options) -> Options:
+    """Return options that mean the same from another directory and another environment, for `attach` and `cancel`."""
+    inventory = tuple(str(Path(name).resolve()) if Path(name).exists() else name for name in _given(options))
+    extra_vars = tuple(f"@{Path(word[1:]).resolve()}" if word.startswith("@") else word for word in options.extra_vars)
+    key = str(Path(options.private_key).expanduser().resolve()) if options.private_key else None
+    return replace(options, inventory=inventory, extra_vars=extra_vars, private_key=key)
 
 
 def playbook_dir(name: str | None) -> Path | None:

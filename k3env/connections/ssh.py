@@ -233,7 +233,12 @@ class SshConnection:
             if "Too many authentication failures" in str(error):
                 raise self._refused(resolved, strategy.offered) from None
             if not self._peer_left:
-                raise ConnectTimeout(f"{self._where} accepts, but sends no SSH banner within {whole_s:.3g} s") from None
+                raise ConnectTimeout(
+                    f"{self._where} accepts, but sends no SSH banner within {whole_s:.3g} s",
+                    expected="an SSH server that answers",
+                    found="silence",
+                    remedy="is the node overloaded or its sshd stopped? Look at its console; --timeout gives it longer",
+                ) from None
             raise Dropped(f"{self._where} ended the handshake: {error or type(error).__name__}") from None
         self._connection = connection
 

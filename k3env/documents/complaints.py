@@ -87,7 +87,7 @@ def _complaint(path: tuple[Any, ...], items: list[Any], node: Node, what: str) -
         f"{name} of {what} must be {expected}",
         expected=expected,
         found=described(first["input"]),
-        remedy=_advice(items),
+        remedy=_advice(items, str(path[-1]) if path else ""),
     )
 
 
@@ -123,12 +123,14 @@ def _choices(item: Any) -> list[str]:
     return str(item["ctx"]["expected"]).replace(" or ", ", ").replace("'", "").split(", ")
 
 
-def _advice(items: list[Any]) -> str | None:
+def _advice(items: list[Any], name: str) -> str | None:
     value = items[0]["input"]
     choices = [choice for item in items if item["type"] == "literal_error" for choice in _choices(item)]
     meant = nearest(str(value), choices)
     if meant:
         return f"did you mean {meant}?"
+    if name == "mode" and type(value) is int and 0 <= value < 10_000:
+        return f'put it in quotes: "{value:04d}"; as a number it would be the mode {value:04o}'
     if isinstance(value, (bool, int, float)) and any(item["type"] == "string_type" for item in items):
         return f'put it in quotes: "{spelt(value)}"'
     return None

@@ -23,6 +23,8 @@ from k3env.protocol.secret import Secret
 
 T = TypeVar("T")
 
+CONFIG: dict[str, object] = {"extra": "forbid", "use_attribute_docstrings": True}
+"""How pydantic reads a dataclass of ours: unknown keys are errors, docstrings are descriptions."""
 _STAND_IN = "secret"
 """What validation sees in place of a secret, which is text by nature."""
 _adapters: dict[type[Any], Any] = {}
@@ -54,9 +56,9 @@ def problems(kind: type[Any], node: Node, what: str) -> list[DocumentError]:
     return [*_unknown(kind, templates, node, what), *_partly(kind, partial, node, what, templates)]
 
 
-def json_schema(kind: type[Any]) -> dict[str, Any]:
-    """Return the JSON Schema of a dataclass, with its docstrings as descriptions."""
-    return typing.cast("dict[str, Any]", _adapter(kind).json_schema())
+def json_schema(kind: type[Any], references: str = "#/$defs/{model}") -> dict[str, Any]:
+    """Return the JSON Schema of a dataclass, with its docstrings as descriptions; `references` is how it refers."""
+    return typing.cast("dict[str, Any]", _adapter(kind).json_schema(ref_template=references))
 
 
 def _decoded(kind: type[Any], values: Mapping[str, Any], node: Node, what: str) -> tuple[Any, list[DocumentError]]:

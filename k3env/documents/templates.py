@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Optional
 
-from k3env.documents.nodes import Node, Text, described, problem
+from k3env.documents.nodes import Node, Position, Text, described, problem
 from k3env.errors import DocumentError, nearest
 from k3env.protocol.secret import Secret
 
@@ -48,13 +48,18 @@ def is_template(node: Node) -> bool:
 class Scope:
     """The variables that templates see. Values are rendered once, when they are first asked for."""
 
-    def __init__(self, variables: Mapping[str, Node], remedies: Optional[Mapping[str, str]] = None) -> None:
-        """`remedies` says what to do about a missing name."""
+    def __init__(
+        self,
+        variables: Mapping[str, Node],
+        remedies: Optional[Mapping[str, str]] = None,
+        values: Optional[Mapping[str, Any]] = None,
+    ) -> None:
+        """`remedies` says what to do about a missing name; `values` are variables that are rendered already."""
         self.used: dict[str, object] = {}
         """Each name that was asked for, with its node or MISSING."""
         self._variables = variables
         self._remedies = remedies or {}
-        self._values: dict[str, Any] = {}
+        self._values: dict[str, Any] = dict(values or {})
         self._path: list[str] = []
 
     def raw(self, name: str) -> object:
@@ -101,6 +106,29 @@ class Scope:
             return self._named(node, alone[1])
         value = self._evaluate(node, _compiled, content)
         return Text(value) if isinstance(content, Text) and type(value) is str else value
+
+    def render_file(self, text: str, source: str) -> str:
+        """Return a whole file of text, rendered: a line that holds nothing but a statement leaves none behind.
+
+        Raises DocumentError at the line of the file.
+        """
+        from jinja2 import TemplateSyntaxError
+
+        node = Node(text, Position(source, 1, 1))
+        try:
+            return str(self._evaluate(node, _file, text))
+        except DocumentError as error:
+            cause, found = error.__context__, error.finding
+            line = cause.lineno if isinstance(cause, TemplateSyntaxError) else _line(cause)
+            if found.subject != str(node.position) or line is None:
+                raise
+            raise type(error)(
+                found.message,
+                subject=str(Position(source, line, 1)),
+                expected=found.expected,
+                found=described((text.splitlines() or [""])[min(line, text.count("\n") + 1) - 1].strip()),
+                remedy=found.remedy,
+            ) from None
 
     def _named(self, node: Node, name: str) -> Any:
         """Return a variable's value without Jinja, whose import and compiler cost more than the rest of a play."""
@@ -256,6 +284,21 @@ def _compiled(source: str) -> Callable[[Scope], Any]:
         return _expression(expression)
     template = _environment().from_string(source)
     return lambda scope: template.render({_SCOPE: scope})
+
+
+@functools.lru_cache(maxsize=64)
+def _file(source: str) -> Callable[[Scope], Any]:
+    template = _environment().overlay(trim_blocks=True).from_string(source)
+    return lambda scope: template.render({_SCOPE: scope})
+
+
+def _line(error: Optional[BaseException]) -> Optional[int]:
+    """Return the line of a template that an error came from, as Jinja rewrites its trace."""
+    at, found = error.__traceback__ if error is not None else None, None
+    while at is not None:
+        found = at.tb_lineno if at.tb_frame.f_code.co_filename in ("<template>", "<unknown>") else found
+        at = at.tb_next
+    return found
 
 
 @functools.lru_cache(maxsize=4096)

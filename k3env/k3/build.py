@@ -11,7 +11,6 @@ from typing import Optional
 from k3env.k3.platforms import architectures
 
 SCRIPT = "scripts/build_wheel.py"
-SETUP = "setup.py"
 CMAKE_DIR = "cpp/build"
 CMAKE_CACHE = f"{CMAKE_DIR}/CMakeCache.txt"
 CMAKE_HOME = "cpp"

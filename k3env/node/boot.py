@@ -130,6 +130,10 @@ def spawn(start: "dict[str, Any]", frames: "dict[str, bytes]", run_dir: str, pay
         from k3env.node import worker
 
         code = worker.main(start, frames["plan"], frames.get("secrets", b"{}"), run_dir, writer)
+    except ImportError:
+        sys.excepthook(*sys.exc_info())
+        # Somebody cleaned up in it, such as tmpfiles.d by age: the next run sends it anew.
+        os.rename(payload, f"{payload}.damaged-{os.getpid()}")
     except Exception:
         sys.excepthook(*sys.exc_info())
     finally:
@@ -180,8 +184,10 @@ def follow(
         data = os.read(journal, 65536)
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
-            if int(line[7 : line.index(b",")]) > after:  # each line begins {"seq":N,
-                say(line.decode())
+            if line[:7] != b'{"seq":':
+                continue  # a full disk has cut it off
+            if int(line[7 : line.index(b",")]) > after:
+                say(line.decode("utf-8", "replace"))
             if b'"kind":"end"' in line[:40]:
                 return None
         if data:
@@ -247,4 +253,7 @@ def main(stdin: "BufferedReader") -> None:
     follow(say, stdin, run_dir, start["after"], wake, start["action"] == "cancel")
 
 
-main(i)  # type: ignore[name-defined] # noqa: F821 - `i` is the constant command's stdin
+try:
+    main(i)  # type: ignore[name-defined] # noqa: F821 - `i` is the constant command's stdin
+except OSError as error:
+    sys.exit(f"{type(error).__name__}: {error}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Optional
 
 from k3env.errors import TaskFailed
 from k3env.k3.diagnoses import diagnose
+from k3env.protocol.finding import printable
 
 if TYPE_CHECKING:
     from k3env.node.machine import Machine
@@ -65,21 +66,26 @@ def answer(machine: Machine, root: str, *arguments: str, timeout_s: float = READ
 
 def failure(message: str, done: Completed, root: str) -> TaskFailed:
     """Return the error that a failed git command is."""
-    text = (done.stderr + done.stdout).decode("utf-8", "replace")
-    found = diagnose("git", text)
-    what = "no end in time" if done.timed_out else f"exit code {done.exit_code}"
     if done.exit_code == 127:
         return TaskFailed(
-            f"{message}: git is not installed", expected="git on the PATH", found="none",
+            f"{message}: git is not installed", expected="git in PATH", found="none",
             remedy="install git", id="git.missing", evidence=(done.evidence(),),
         )  # fmt: skip
-    last = text.strip().splitlines()[-1:] or [what]
+    if done.timed_out:
+        return TaskFailed(
+            f"{message}: git did nothing any more", expected="progress", found=f"no end after {done.duration_s:.0f} s",
+            remedy="see that the git server, or the filesystem, answers; then run it again", id="git.timeout",
+            evidence=(done.evidence(),),
+        )  # fmt: skip
+    text = (done.stderr + done.stdout).decode("utf-8", "replace")
+    match = diagnose("git", text)
+    said = printable(match.line if match else (text.strip().splitlines() or [f"exit code {done.exit_code}"])[-1])
     return TaskFailed(
-        f"{message}: {found.diagnosis.cause if found else last[0]}",
+        f"{message}: {match.diagnosis.cause if match else said}",
         expected="git to succeed",
-        found=found.line if found else last[0],
-        remedy=found.diagnosis.remedy if found else "see git's words",
-        id=found.diagnosis.id if found else "git.failed",
+        found=said,
+        remedy=match.diagnosis.remedy if match else f"see what git says in {root}",
+        id=match.diagnosis.id if match else "git.failed",
         evidence=(done.evidence(),),
     )
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Callable, Optional
 
 from k3env.node.cancel import Cancel
+from k3env.protocol.masking import Mask
 
 if TYPE_CHECKING:
     from k3env.node.process import Completed
@@ -42,11 +43,16 @@ class Machine:
         name: str = "local",
         cancel: Optional[Cancel] = None,
         on_progress: Optional[Callable[[str, Optional[float]], object]] = None,
+        mask: Optional[Mask] = None,
     ) -> None:
-        """`name` stands in log names: "RUN-HOST-TASK". `environment` is added to the process's own."""
+        """`name` stands in log names: "RUN-HOST-TASK". `environment` is added to the process's own.
+
+        `mask` hides secrets in whatever commands say, in logs and in progress.
+        """
         self.overlay = overlay
         self.name = name
         self.cancel = cancel or Cancel()
+        self.mask = mask or Mask()
         self.environment = {key: value for key, value in os.environ.items() if key not in _FOREIGN}
         self.environment.setdefault("LANG", "C.UTF-8")
         self.environment.update(environment or {})
@@ -125,15 +131,25 @@ class Machine:
         cwd: Optional[str] = None,
         environment: Optional[Mapping[str, str]] = None,
         stdin: bytes = b"",
+        guarded: bool = False,
     ) -> Completed:
-        """Run a command. A program that is missing or may not be started counts as exit code 127 or 126."""
+        """Run a command; see process.run. A program that is missing or may not be started counts as 127 or 126."""
         from k3env.node import process
 
         merged = {**self.environment, **(environment or {})}
         try:
-            return process.run(argv, environment=merged, timeout_s=timeout_s, cancel=self.cancel, cwd=cwd, stdin=stdin)
+            return process.run(
+                argv,
+                environment=merged,
+                timeout_s=timeout_s,
+                cancel=self.cancel,
+                cwd=cwd,
+                stdin=stdin,
+                mask=self.mask,
+                guarded=guarded,
+            )
         except OSError as error:
-            return _not_started(argv, error)
+            return self._not_started(argv, error)
 
     def stream(
         self,
@@ -158,9 +174,10 @@ class Machine:
                 log=log,
                 cancel=self.cancel,
                 cwd=cwd,
+                mask=self.mask,
             )
         except OSError as error:
-            return _not_started(argv, error)
+            return self._not_started(argv, error)
 
     def on_progress(self, tell: Callable[[str, Optional[float]], object]) -> None:
         """Send progress here from now on."""
@@ -181,7 +198,7 @@ class Machine:
     def progress(self, text: str, fraction: Optional[float] = None) -> None:
         """Tell followers how far a task is; `fraction` of 1 only where the total is known."""
         if self._on_progress is not None:
-            self._on_progress(text, fraction)
+            self._on_progress(self.mask.text(text), fraction)
 
     # Writing. Never through a symlink at the last component.
 
@@ -212,6 +229,13 @@ class Machine:
                 os.unlink(old)
         return os.fdopen(descriptor, "ab")
 
+    def _not_started(self, argv: Sequence[str], error: OSError) -> Completed:
+        from k3env.node import process
+
+        words = process.masked_words(argv, self.mask)
+        code = 126 if isinstance(error, PermissionError) else 127
+        return process.Completed(words, code, b"", f"{words[0]}: {error.strerror}".encode())
+
     def _found(self, path: str) -> str:
         if self.overlay is not None and os.path.isabs(path):
             other = self.overlay + path
@@ -229,10 +253,3 @@ class Machine:
                 with contextlib.suppress(FileNotFoundError):
                     self._answers = json.loads(self.read("/machine.json"))
         return self._answers.get(key, default)
-
-
-def _not_started(argv: Sequence[str], error: OSError) -> Completed:
-    from k3env.node.process import Completed
-
-    code = 126 if isinstance(error, PermissionError) else 127
-    return Completed(tuple(argv), code, b"", f"{argv[0]}: {error.strerror}".encode())

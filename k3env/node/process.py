@@ -7,22 +7,26 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import IO, Callable, Optional
 
 from k3env.node.cancel import Cancel
+from k3env.node.guard import Guard
 from k3env.protocol.finding import Evidence, excerpt
+from k3env.protocol.masking import Mask
 
 OUTPUT_BYTES = 1 << 20
 GRACE_S = 2.0
 POLL_S = 1.0
 _CHUNK = 1 << 16
+_NO_MASK = Mask()
 
 
 @dataclass(frozen=True)
 class Completed:
-    """What became of a command."""
+    """What became of a command; secrets are masked in its words and in what it said, before that is cut."""
 
     argv: tuple[str, ...]
     exit_code: Optional[int]
@@ -59,40 +63,41 @@ def run(
     cancel: Cancel,
     cwd: Optional[str] = None,
     stdin: bytes = b"",
+    mask: Mask = _NO_MASK,
+    guarded: bool = False,
 ) -> Completed:
     """Run a command to its end or its deadline (seconds of wall clock).
+
+    One that is `guarded` does not outlive this process, however that ends.
 
     Raises FileNotFoundError or PermissionError if it can't be started.
     """
     begun = time.monotonic()
     child = _start(argv, environment, cwd, subprocess.PIPE, stdin)
-    outputs = {"stdout": bytearray(), "stderr": bytearray()}
+    outputs = {"stdout": _Tail(mask), "stderr": _Tail(mask)}
     timed_out = False
-    try:
-        with selectors.DefaultSelector() as selector:
-            for name in outputs:
-                selector.register(getattr(child, name), selectors.EVENT_READ, outputs[name])
-            while selector.get_map():
-                left = begun + timeout_s - time.monotonic()
-                if left <= 0:
-                    timed_out = True
-                    break
-                with cancel:
-                    ready = selector.select(left)
-                for key, _ in ready:
-                    data = os.read(key.fd, _CHUNK)
-                    if not data:
-                        selector.unregister(key.fileobj)
-                    _append(key.data, data)
+    with _ended(child, guarded), selectors.DefaultSelector() as selector:
+        for name in outputs:
+            selector.register(getattr(child, name), selectors.EVENT_READ, outputs[name])
+        while selector.get_map():
+            left = begun + timeout_s - time.monotonic()
+            if left <= 0:
+                timed_out = True
+                break
+            with cancel:
+                ready = selector.select(left)
+            for key, _ in ready:
+                data = os.read(key.fd, _CHUNK)
+                if not data:
+                    selector.unregister(key.fileobj)
+                key.data.add(data)
         if not timed_out:
             timed_out = not _wait(child, begun + timeout_s - time.monotonic(), cancel)
-    finally:
-        _end(child)
     return Completed(
-        tuple(argv),
+        masked_words(argv, mask),
         child.returncode,
-        bytes(outputs["stdout"]),
-        bytes(outputs["stderr"]),
+        outputs["stdout"].whole(),
+        outputs["stderr"].whole(),
         timed_out,
         time.monotonic() - begun,
     )
@@ -107,69 +112,94 @@ def stream(
     log: IO[bytes],
     cancel: Cancel,
     cwd: Optional[str] = None,
+    mask: Mask = _NO_MASK,
 ) -> Completed:
-    """Run a long command, its output going line by line to `on_line` and whole to `log`.
+    """Run a long command, its output going line by line to `on_line` and whole to `log`, secrets masked.
 
-    The deadline is inactivity: seconds without output and without CPU time of any of its processes.
+    The deadline is inactivity: seconds without output and without CPU time of any of its processes. The command
+    does not outlive this process, however that ends.
     """
     begun = active = time.monotonic()
     child = _start(argv, environment, cwd, subprocess.STDOUT, b"")
-    tail, partial, used, timed_out = bytearray(), bytearray(), 0.0, False
+    tail, partial, used, timed_out = _Tail(mask), bytearray(), 0.0, False
     assert child.stdout is not None  # noqa: S101 - PIPE was asked for
-    try:
-        with selectors.DefaultSelector() as selector:
-            selector.register(child.stdout, selectors.EVENT_READ)
-            while True:
-                with cancel:
-                    ready = selector.select(POLL_S)
-                now = time.monotonic()
-                if ready:
-                    data = os.read(child.stdout.fileno(), _CHUNK)
-                    if not data:
-                        break
-                    log.write(data)
-                    log.flush()
-                    _append(tail, data)
-                    _lines(partial, data, on_line)
-                    active = now
-                elif (cpu := _session_cpu_s(child.pid)) > used:
-                    used, active = cpu, now
-                elif now - active > inactivity_s:
-                    timed_out = True
+
+    def tell(shown: bytes) -> None:
+        log.write(shown)
+        log.flush()
+        _lines(partial, shown, on_line)
+
+    with _ended(child, guarded=True), selectors.DefaultSelector() as selector:
+        selector.register(child.stdout, selectors.EVENT_READ)
+        while True:
+            with cancel:
+                ready = selector.select(POLL_S)
+            now = time.monotonic()
+            if ready:
+                data = os.read(child.stdout.fileno(), _CHUNK)
+                if not data:
                     break
+                tell(tail.add(data))
+                active = now
+            elif (cpu := _session_cpu_s(child.pid)) > used:
+                used, active = cpu, now
+            elif now - active > inactivity_s:
+                timed_out = True
+                break
+        tell(tail.end())
         if partial:
             on_line(partial.decode("utf-8", "replace"))
         if not timed_out:
             timed_out = not _wait(child, inactivity_s, cancel)
-    finally:
+    words = masked_words(argv, mask)
+    return Completed(words, child.returncode, tail.whole(), b"", timed_out, time.monotonic() - begun)
+
+
+def masked_words(argv: Sequence[str], mask: Mask) -> tuple[str, ...]:
+    """Return a command's words as they may be shown."""
+    return tuple(map(mask.text, argv))
+
+
+class _Tail:
+    """The end of what a command said, masked before it is cut."""
+
+    def __init__(self, mask: Mask) -> None:
+        self._mask = mask.stream()
+        self._kept = bytearray()
+
+    def add(self, data: bytes) -> bytes:
+        """Take output, and return what of it can be shown by now."""
+        return self._keep(self._mask.feed(data))
+
+    def end(self) -> bytes:
+        """Return what was not shown yet: no more comes."""
+        return self._keep(self._mask.end())
+
+    def whole(self) -> bytes:
+        """Return all that is kept."""
+        self.end()
+        return bytes(self._kept)
+
+    def _keep(self, shown: bytes) -> bytes:
+        self._kept += shown
+        if len(self._kept) > OUTPUT_BYTES:
+            del self._kept[:-OUTPUT_BYTES]
+        return shown
+
+
+@contextmanager
+def _ended(child: subprocess.Popen[bytes], guarded: bool) -> Iterator[None]:
+    """End a command and all that it started when the block is left, or, if guarded, when this process is killed."""
+    try:
+        guard = Guard(-child.pid) if guarded else nullcontext()
+    except OSError:
         _end(child)
-    return Completed(tuple(argv), child.returncode, bytes(tail), b"", timed_out, time.monotonic() - begun)
-
-
-def _start(
-    argv: Sequence[str], environment: Mapping[str, str], cwd: Optional[str], stderr: int, stdin: bytes
-) -> subprocess.Popen[bytes]:
-    """Start a command as leader of its own session, so that all of it can be ended."""
-    import tempfile
-
-    with tempfile.TemporaryFile() as source:
-        source.write(stdin)
-        source.seek(0)
-        return subprocess.Popen(
-            list(argv),
-            stdin=source,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            cwd=cwd,
-            env=dict(environment),
-            start_new_session=True,
-        )
-
-
-def _append(buffer: bytearray, data: bytes) -> None:
-    buffer += data
-    if len(buffer) > OUTPUT_BYTES:
-        del buffer[:-OUTPUT_BYTES]
+        raise
+    with guard:
+        try:
+            yield
+        finally:
+            _end(child)
 
 
 def _lines(partial: bytearray, data: bytes, on_line: Callable[[str], None]) -> None:

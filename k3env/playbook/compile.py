@@ -10,15 +10,17 @@ from typing import Any, Optional
 from k3env.documents import schema
 from k3env.documents.coercion import coerced
 from k3env.documents.nodes import Node, problem, spelt
-from k3env.documents.templates import MISSING, Scope
+from k3env.documents.templates import MISSING, Scope, UndefinedVariable, is_template
 from k3env.errors import UsageError
 from k3env.inventory import variables as sources
 from k3env.inventory.hosts import Host
 from k3env.k3 import variables as shipped
-from k3env.playbook import keywords, profile
+from k3env.playbook import contents, keywords, loops, profile
+from k3env.playbook.loops import Loop, Turn
 from k3env.playbook.plays import Play, Playbook
 from k3env.playbook.profile import Settings
 from k3env.playbook.selection import Left, left_out
+from k3env.playbook.site import NO_SITE, Site
 from k3env.playbook.tasks import Task
 from k3env.protocol import codec, plan
 from k3env.protocol.plan import Plan
@@ -41,6 +43,8 @@ class Options:
     context: str = "job"
     extra: Mapping[str, Node] = field(default_factory=dict)
     """The values of --extra-vars."""
+    site: Site = NO_SITE
+    """What the site file says."""
 
 
 @dataclass(frozen=True)
@@ -104,13 +108,14 @@ def _compile_host(
     at: int, play: Play, variables: Mapping[str, Node], options: Options, left: Left
 ) -> tuple[dict[str, object], Compiled]:
     scope = Scope(variables, _REMEDIES)
-    settings = profile.resolve(scope, options.context)
+    settings = profile.resolve(scope, options.context, options.site)
+    tasks: list[plan.Task] = []
     used = scope.used
-    tasks = []
     for number, task in enumerate(play.tasks):
-        own = scope if not task.variables else Scope({**variables, **_own(task, options)}, _REMEDIES)
-        tasks.append(_task(task, own, f"{at + 1}.{number + 1}", left.get((at, number))))
-        used = {**used, **{name: node for name, node in own.used.items() if name not in _own(task, options)}}
+        why = left.get((at, number))
+        made, own = _tasks(task, variables, options, scope, settings, f"{at + 1}.{number + 1}", why)
+        tasks += made
+        used.update(own)
     compiled = Plan(
         tasks=tuple(tasks),
         profile=codec.encode(settings.profile),
@@ -130,18 +135,62 @@ def _changes(tasks: Iterable[plan.Task]) -> bool:
     return any(task.skip is None and task.module != READ_ONLY for task in tasks)
 
 
-def _task(task: Task, scope: Scope, id: str, left: Optional[str]) -> plan.Task:
-    skip = left or _skipped_by(task, scope)
+def _tasks(
+    task: Task,
+    variables: Mapping[str, Node],
+    options: Options,
+    shared: Scope,
+    settings: Settings,
+    id: str,
+    left: Optional[str],
+) -> tuple[list[plan.Task], dict[str, object]]:
+    """Return what a task becomes, one for each turn of its loop, and the variables of the play that it used."""
+    if left is not None:
+        return [_skipped(task, id, left)], {}
+    own = _own(task, options)
+    layers = {**variables, **own}
+    scope = Scope(layers, _REMEDIES) if own else shared
+    scopes = [scope]
+    if task.loop is None:
+        skip = _skipped_by(task, scope)
+        made = [_skipped(task, id, skip) if skip else _task(task, scope, settings, id, _title(task, scope))]
+    else:
+        skip = _skipped_by(task, scope, before_loop=True)
+        turns = () if skip else loops.turns(task.loop, scope, layers)
+        made = [] if turns else [_skipped(task, id, skip or "loop: no items")]
+        for number, turn in enumerate(turns, 1):
+            inner = Scope(layers, _REMEDIES, turn.values)
+            scopes.append(inner)
+            made.append(_turn(task, task.loop, inner, settings, f"{id}.{number}", turn))
+    used = {name: node for each in scopes for name, node in each.used.items() if name not in own}
+    return made, {} if scopes == [shared] else used
+
+
+def _turn(task: Task, loop: Loop, scope: Scope, settings: Settings, id: str, turn: Turn) -> plan.Task:
+    skip = _skipped_by(task, scope)
     if skip is not None:
-        return plan.Task(id, task.title, task.module, skip=skip, position=str(task.position))
+        return _skipped(task, id, skip, f"{task.title} ({turn.label})")
+    title, label = _title(task, scope), loops.label(loop, turn, scope)
+    told = task.name is not None and is_template(task.name) and label in title
+    return _task(task, scope, settings, id, title if told else f"{title} ({label})")
+
+
+def _skipped(task: Task, id: str, why: str, title: Optional[str] = None) -> plan.Task:
+    return plan.Task(id, title or task.title, task.module, skip=why, position=str(task.position))
+
+
+def _task(task: Task, scope: Scope, settings: Settings, id: str, title: str) -> plan.Task:
     values = {key: scope.render(node) for key, node in task.parameters.items(task.module)}
+    values = contents.filled(task, values, scope)
     schema.validate(task.kind, values, task.parameters, task.module)
+    # k3_user owns what a play makes, unless a task says otherwise for itself.
+    plays_word = task.by_play and settings.variables.k3_user is not None
     return plan.Task(
         id,
-        _title(task, scope),
+        title,
         task.module,
         parameters=_without_secrets(coerced(task.kind, values)),
-        become_user=task.become_user,
+        become_user=None if plays_word else task.become_user,
         environment={name: _environment(name, node, scope) for name, node in sorted(task.environment.items())},
         timeout_s=task.timeout_s,
         retries=task.retries,
@@ -151,11 +200,15 @@ def _task(task: Task, scope: Scope, id: str, left: Optional[str]) -> plan.Task:
     )
 
 
-def _skipped_by(task: Task, scope: Scope) -> Optional[str]:
-    """Return the first condition that does not hold, or None."""
-    for condition in task.when.entries("when") if task.when is not None else ():
-        if not scope.holds(condition):
-            return f"when: {spelt(condition.content)}"
+def _skipped_by(task: Task, scope: Scope, before_loop: bool = False) -> Optional[str]:
+    """Return the first condition that does not hold, or None; before a loop, those about its item are left alone."""
+    for condition in task.when:
+        try:
+            if not scope.holds(condition):
+                return f"when: {spelt(condition.content)}"
+        except UndefinedVariable:
+            if not before_loop:
+                raise
     return None
 
 

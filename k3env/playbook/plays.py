@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional, TypeVar
@@ -13,11 +13,15 @@ from k3env.documents.complaints import collected
 from k3env.documents.nodes import Node, Position, problem
 from k3env.errors import DocumentError, InventoryError, UsageError, nearest
 from k3env.inventory import Host, Inventory
-from k3env.playbook import keywords, reader
+from k3env.playbook import files, keywords, reader
+from k3env.playbook.around import Around, refuse_idle_user
+from k3env.playbook.blocks import read_tasks
+from k3env.playbook.files import Reading, Source
 from k3env.playbook.reader import Reader
-from k3env.playbook.tasks import Task, read_task
+from k3env.playbook.tasks import Task
 
 T = TypeVar("T")
+_IMPORT = "import_playbook"
 
 
 @dataclass(frozen=True)
@@ -104,48 +108,82 @@ def load(name: str) -> Playbook:
     Raises UsageError when there is none; DocumentError with all that is wrong with it, the first one in front.
     """
     path, shown = find_playbook(name)
-    return read(yaml.load(path, shown=shown).root, shown)
+    return read(yaml.load(path, shown=shown).root, shown, path)
 
 
-def read(root: Node, name: str) -> Playbook:
-    """Read the plays of a document.
+def read(root: Node, name: str, path: Optional[Path] = None) -> Playbook:
+    """Read the plays of a document, and all files that it names; they are looked for beside `path`.
 
     Raises DocumentError with all that is wrong.
     """
-    if not isinstance(root.content, list) or not root.content:
-        remedy = 'begin with "- hosts: all"'
-        raise problem(root, "a playbook is a list of plays", expected="a list", found=root.found, remedy=remedy)
-    problems: list[DocumentError] = []
-    plays = tuple(_play(node, problems) for node in root.content)
-    if problems:
-        raise collected(problems)
+    reading = Reading()
+    try:
+        plays = tuple(_plays(root, Around(), {}, Source(path or Path(name), name), reading))
+    except DocumentError as error:
+        raise collected([*reading.problems, error]) from None
+    if reading.problems:
+        raise collected(reading.problems)
     return Playbook(name, plays)
 
 
-def _play(node: Node, problems: list[DocumentError]) -> Play:
-    keys = Reader(node, "a play", problems)
+def _plays(
+    root: Node, around: Around, variables: Mapping[str, Node], source: Source, reading: Reading
+) -> Iterator[Play]:
+    """Yield the plays of a file; `variables` are those of the import that names it."""
+    if not isinstance(root.content, list) or not root.content:
+        remedy = 'begin with "- hosts: all"'
+        raise problem(root, "a playbook is a list of plays", expected="a list", found=root.found, remedy=remedy)
+    for node in root.content:
+        if isinstance(node.content, dict) and _IMPORT in node.content and "hosts" not in node.content:
+            yield from _imported(node, around, variables, source, reading)
+        else:
+            yield _play(node, around, variables, source, reading)
+
+
+def _imported(
+    node: Node, around: Around, variables: Mapping[str, Node], source: Source, reading: Reading
+) -> Iterator[Play]:
+    keys = Reader(node, "an import", reading.problems)
+    for key in keys.keys:
+        if key not in keywords.IMPORT:
+            keys.refuse(key, keywords.IMPORT_INSTEAD.get(key), keywords.IMPORT)
+    keys.take("name", reader.constant, "")
+    own = keys.take("vars", reader.variables, reader.NO_NODES)
+    inner = around.with_keys(keys, play=True)
+    try:
+        root, file = reading.imported(node.content[_IMPORT], _IMPORT, source)
+        yield from _plays(root, inner, {**own, **variables}, file, reading)
+    except DocumentError as error:
+        reading.problems.append(error)
+
+
+def _play(node: Node, around: Around, variables: Mapping[str, Node], source: Source, reading: Reading) -> Play:
+    keys = Reader(node, "a play", reading.problems)
     for key in keys.keys:
         if key not in keywords.PLAY:
             keys.refuse(key, keywords.PLAY_INSTEAD.get(key), keywords.PLAY)
     hosts = keys.take("hosts", _hosts, "")
     named = keys.keys.get("hosts")
     if keys.readable and (named is None or named.content is None):
-        problems.append(
+        reading.problems.append(
             problem(named or node, "a play needs hosts", expected="hosts: a pattern", remedy="write hosts: all")
         )
-    keys.take("become", _become, None)
-    tags = keys.take("tags", reader.words, reader.NO_WORDS)
-    environment = keys.take("environment", reader.environment, reader.NO_NODES)
-    nodes: list[Node] = keys.take("tasks", _tasks, [])
-    tasks = [read_task(task, tags, environment, problems) for task in nodes]
+    inner = around.with_keys(keys, play=True)
+    tasks: list[Task] = []
+    for key in ("pre_tasks", "tasks", "post_tasks"):
+        tasks += keys.take(key, lambda item, key: read_tasks(item, key, inner, source, reading), [])
     if keys.readable and not tasks:
-        problems.append(problem(node.at(("tasks",)), "a play needs tasks", expected="tasks: a list of tasks"))
+        reading.problems.append(problem(node.at(("tasks",)), "a play needs tasks", expected="tasks: a list of tasks"))
+    if not reading.problems:
+        refuse_idle_user(keys, [task.become_user for task in tasks])
+    own = keys.take("vars", reader.variables, reader.NO_NODES)
+    from_files = keys.take("vars_files", lambda item, key: files.variables(item, key, source), reader.NO_NODES)
     return Play(
         name=keys.take("name", reader.constant, hosts),
         hosts=hosts,
         hosts_position=node.at(("hosts",)),
-        variables=keys.take("vars", reader.variables, reader.NO_NODES),
-        tasks=tuple(task for task in tasks if task is not None),
+        variables={**own, **variables, **from_files},
+        tasks=tuple(tasks),
         position=node.position,
         any_errors_fatal=keys.take("any_errors_fatal", reader.flag, False),
         serial=keys.take("serial", _serial, ()),
@@ -158,22 +196,6 @@ def _hosts(node: Node, key: str) -> str:
     if not patterns:
         raise problem(node, f"{key} names no host", expected="a pattern", remedy="write hosts: all")
     return ",".join(patterns)
-
-
-def _tasks(node: Node, key: str) -> list[Node]:
-    if not isinstance(node.content, list):
-        raise problem(node, f"{key} must be a list", expected="a list", found=node.found, remedy="begin each with a -")
-    return node.content
-
-
-def _become(node: Node, key: str) -> None:
-    if reader.flag(node, key):
-        raise problem(
-            node,
-            "a whole play can't become another user yet",
-            expected="become: false",
-            remedy="connect as that user (--user, ansible_user), or write become on the tasks that need it",
-        )
 
 
 def _serial(node: Node, key: str) -> tuple[int | float, ...]:

@@ -9,6 +9,7 @@ from k3env.documents.nodes import Node, Position
 from k3env.documents.templates import MISSING, Scope
 from k3env.k3 import variables
 from k3env.k3.variables import Variables
+from k3env.playbook.site import NO_SITE, Site
 from k3env.protocol.container import Container
 from k3env.protocol.profile import Gpu, Paths, Pins, Profile
 
@@ -22,7 +23,8 @@ class Settings:
     variables: Variables
     profile: Profile
     origins: dict[str, str]
-    """Where each variable was set: "inventories/x.yml:3:5", "--extra-vars", "k3env's default"."""
+    """Where each variable was set: "inventories/x.yml:3:5", "--extra-vars", "k3env's default"; also what a site file
+    sets, as "cache.free_gib"."""
 
 
 DEFAULT = Position("k3env's default")
@@ -33,7 +35,7 @@ def defaults() -> dict[str, Node]:
     return {name: Node.of(value, DEFAULT) for name, value in variables.defaults().items()}
 
 
-def resolve(scope: Scope, context: str) -> Settings:
+def resolve(scope: Scope, context: str, site: Site = NO_SITE) -> Settings:
     """Return the shipped variables and the profile.
 
     Raises DocumentError where a value stands that can't be used.
@@ -44,10 +46,10 @@ def resolve(scope: Scope, context: str) -> Settings:
     whole = Node(nodes, DEFAULT, {name: node.position for name, node in nodes.items()})
     checked = schema.validate(Variables, given, whole, "the shipped variables")
     origins = {name: str(node.position) for name, node in nodes.items()}
-    return Settings(checked, _profile(checked, context), origins)
+    return Settings(checked, _profile(checked, context, site), {**origins, **site.origins})
 
 
-def _profile(given: Variables, context: str) -> Profile:
+def _profile(given: Variables, context: str, site: Site) -> Profile:
     return Profile(
         context=context,
         paths=Paths(
@@ -65,6 +67,8 @@ def _profile(given: Variables, context: str) -> Profile:
             fla_core_version=given.fla_core_version,
             einops_version=given.einops_version,
         ),
+        cache=site.cache,
         container=given.container or Container(),
         user=given.k3_user,
+        severities=dict(site.severities),
     )

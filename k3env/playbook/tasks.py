@@ -9,9 +9,11 @@ from typing import Optional
 from k3env.documents import schema
 from k3env.documents.nodes import Node, Position, problem
 from k3env.errors import DocumentError, nearest
-from k3env.inventory.hosts import valid_user
 from k3env.node import modules
 from k3env.playbook import keywords, reader
+from k3env.playbook.around import Around, refuse_idle_user
+from k3env.playbook.files import Source
+from k3env.playbook.loops import Loop, read_loop
 from k3env.playbook.reader import Reader
 
 
@@ -23,18 +25,25 @@ class Task:
     kind: type[modules.Module]
     parameters: Node
     position: Position
+    source: Source
+    """The file it stands in."""
     name: Optional[Node] = None
-    when: Optional[Node] = None
+    when: tuple[Node, ...] = ()
+    """Conditions: those of the blocks around it, then its own."""
     tags: tuple[str, ...] = ()
-    """Its own, and its play's."""
+    """Its own, and those of all that is around it."""
     variables: Mapping[str, Node] = field(default_factory=dict)
+    """Its own, and those of the blocks around it."""
     environment: Mapping[str, Node] = field(default_factory=dict)
-    """The play's, and its own, which win."""
+    """Its own, and those of all that is around it; the closest wins."""
+    loop: Optional[Loop] = None
     timeout_s: Optional[float] = None
     retries: int = 0
     delay_s: float = 5.0
     ignore_errors: bool = False
     become_user: Optional[str] = None
+    by_play: bool = False
+    """Whether become_user is the play's word alone, which k3_user beats."""
 
     @property
     def title(self) -> str:
@@ -42,33 +51,35 @@ class Task:
         return str(self.name.content) if self.name is not None else self.module
 
 
-def read_task(
-    node: Node, tags: tuple[str, ...], environment: Mapping[str, Node], problems: list[DocumentError]
-) -> Optional[Task]:
-    """Read a task of a play with these tags and this environment; None after noting why it can't run."""
+def read_task(node: Node, around: Around, source: Source, problems: list[DocumentError]) -> Optional[Task]:
+    """Read a task with what is around it; None after noting why it can't run."""
     what = "a task"
     if isinstance(node.content, dict) and isinstance((named := node.content.get("name", node)).content, str):
         what = f'the task "{named.content}"'
     keys = Reader(node, what, problems)
     found = _module(keys)
     name, kind = found or ("", modules.Module)
-    own = keys.take("environment", reader.environment, reader.NO_NODES)
+    own = around.with_keys(keys)
     task = Task(
         module=name,
         kind=kind,
         parameters=_parameters(keys, name, kind) if found else node,
         position=node.keys.get(name, node.position),
+        source=source,
         name=keys.take("name", _text, None),
-        when=keys.take("when", _condition, None),
-        tags=tuple(dict.fromkeys((*tags, *keys.take("tags", reader.words, reader.NO_WORDS)))),
-        variables=keys.take("vars", reader.variables, reader.NO_NODES),
-        environment={**environment, **own},
+        when=own.when,
+        tags=own.tags,
+        variables=own.variables,
+        environment=own.environment,
+        loop=read_loop(keys),
         timeout_s=keys.take("timeout", reader.seconds, None),
         retries=keys.take("retries", reader.whole, 0),
         delay_s=keys.take("delay", reader.seconds, 5.0),
-        ignore_errors=keys.take("ignore_errors", reader.flag, False),
-        become_user=_become_user(keys),
+        ignore_errors=own.ignore_errors,
+        become_user=own.user,
+        by_play=own.by_play,
     )
+    refuse_idle_user(keys, [task.become_user])
     return task if found else None
 
 
@@ -132,27 +143,3 @@ def _parameters(keys: Reader, name: str, kind: type[modules.Module]) -> Node:
 def _text(node: Node, key: str) -> Node:
     node.text(key)
     return node
-
-
-def _condition(node: Node, key: str) -> Node:
-    for item in node.entries(key):
-        if not isinstance(item.content, bool):
-            item.text(key)
-    return node
-
-
-def _become_user(keys: Reader) -> Optional[str]:
-    user: Optional[str] = keys.take("become_user", _user, None)
-    become = keys.take("become", reader.flag, False)
-    if user is not None and not become:
-        position = keys.node.keys["become_user"]
-        message = f"{keys.what} has become_user without become"
-        keys.problems.append(problem(position, message, expected="become: true", remedy="add become: true"))
-    return (user or "root") if become else None
-
-
-def _user(node: Node, key: str) -> str:
-    name = reader.constant(node, key)
-    if not valid_user(name):
-        raise problem(node, f"{key} must be a user name", expected="a user name", found=node.found)
-    return name

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional
 
+from k3env.protocol.masking import tail
+
 PASS, WARN, FAIL, SKIP, UNKNOWN = "pass", "warn", "fail", "skip", "unknown"
 STATUSES = (PASS, WARN, FAIL, SKIP, UNKNOWN)
 SEVERITIES = ("fail", "warn", "info")
@@ -79,6 +81,9 @@ def printable(text: str) -> str:
 
 
 def excerpt(data: bytes) -> str:
-    """Return the last 2 KiB of some output, decoded with replacement and safe to print."""
-    text = data[-EXCERPT_BYTES:].decode("utf-8", "replace")
-    return printable(text.replace("\r\n", "\n")).strip("\n")[-EXCERPT_BYTES:]
+    """Return the last 2 KiB of some output, decoded with replacement and safe to print.
+
+    Secrets must be masked in it already: of one that is cut, what is left would not be recognised.
+    """
+    text = tail(data, EXCERPT_BYTES).decode("utf-8", "replace")
+    return tail(printable(text.replace("\r\n", "\n")).strip("\n"), EXCERPT_BYTES)

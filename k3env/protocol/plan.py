@@ -16,13 +16,14 @@ class Task:
     """One module with its final parameters."""
 
     id: str
-    """Unique within its run: "PLAY.TASK", both counted from 1."""
+    """Unique within its run: "PLAY.TASK", both counted from 1; for an item of a loop "PLAY.TASK.ITEM"."""
     name: str
     module: str
     parameters: dict[str, Any] = field(default_factory=dict)
     become_user: Optional[str] = None
     """Run as this user; None: the plan's user."""
-    environment: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    """Name to text, or to the placeholder of a secret."""
     timeout_s: Optional[float] = None
     """Wall clock for the whole task; None: the module's own deadlines."""
     retries: int = 0

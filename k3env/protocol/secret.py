@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-MASK = "********"
+from k3env.protocol.masking import MASK as MASK
+from k3env.protocol.masking import SHORTEST, mask_of
+
 _KEY = "$secret"
 
 
@@ -46,20 +48,11 @@ def reveal(value: Any, secrets: dict[str, str]) -> Any:
     return value
 
 
-def mask(text: str, secrets: tuple[str, ...]) -> str:
-    """Return the text with each secret's value replaced, the longest first."""
-    for value in sorted(secrets, key=len, reverse=True):
-        if value:
-            text = text.replace(value, MASK)
-    return text
-
-
 def masked(value: Any, secrets: tuple[str, ...]) -> Any:
     """Return a JSON value with each secret's value replaced wherever it stands."""
-    if isinstance(value, str):
-        return mask(value, secrets)
-    if isinstance(value, (list, tuple)):
-        return [masked(item, secrets) for item in value]
-    if isinstance(value, dict):
-        return {key: masked(item, secrets) for key, item in value.items()}
-    return value
+    return mask_of(secrets).value(value)
+
+
+def too_short(value: Any, secrets: dict[str, str]) -> tuple[str, ...]:
+    """Return the references within a JSON value whose secrets can't be masked, and so must not be used."""
+    return tuple(sorted(name for name in references(value) if 0 < len(secrets.get(name, "")) < SHORTEST))

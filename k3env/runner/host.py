@@ -52,6 +52,7 @@ class Wish:
         self.left = threading.Event()
         self._cancelled = threading.Event()
         self._now = threading.Event()
+        self._held = threading.Event()
         self.reason = ""
 
     @property
@@ -64,8 +65,18 @@ class Wish:
         """Whether they are to stop in the middle of a task."""
         return self._now.is_set()
 
+    @property
+    def held(self) -> bool:
+        """Whether no further host is to be begun."""
+        return self._held.is_set() or self.cancelled
+
+    def hold(self) -> None:
+        """Begin no further host."""
+        self._held.set()
+
     def leave(self) -> None:
         """Stop following; workers go on by themselves."""
+        self._held.set()
         self.left.set()
 
     def cancel(self, reason: str, now: bool = True) -> None:
@@ -78,6 +89,21 @@ class Wish:
 
 class _NotBegun(Exception):
     """The run was to stop before this host had been sent any work."""
+
+
+class _Patience:
+    """How long a host has been lost, since it last had news."""
+
+    def __init__(self) -> None:
+        self.since = time.monotonic()
+        self._losses = 0
+
+    def left(self, whole_s: float) -> float:
+        return self.since + whole_s - time.monotonic()
+
+    def pause(self) -> float:
+        self._losses += 1
+        return 0.0 if self._losses == 1 else min(5.0, 0.1 * 2.0**self._losses)
 
 
 class Follower:
@@ -95,8 +121,8 @@ class Follower:
 
     def follow(self) -> None:
         """Follow the host until its plan ends or it is given up; whatever happens becomes an event."""
-        if self._wish.cancelled:
-            self._say(NOTRUN, self._wish.reason)
+        if self._wish.held:
+            self._say(NOTRUN, self._wish.reason or "interrupted")
             return
         try:
             self._keep_following()
@@ -112,30 +138,38 @@ class Follower:
             self._say(FAILED, error=problem)
 
     def _keep_following(self) -> None:
-        import tenacity
-
-        lost: float | None = None
+        patience: _Patience | None = None
         while not self._ended and not self._wish.left.is_set():
-            budget = self._limits.timeout_s if self._boot_id is None else self._limits.reconnect_s
-            retrying = tenacity.Retrying(
-                retry=tenacity.retry_if_exception(self._is_worth_a_retry),
-                stop=tenacity.stop_after_delay(budget) | tenacity.stop_when_event_set(self._wish.left),
-                wait=tenacity.wait_random_exponential(multiplier=0.3, max=5),
-                sleep=tenacity.sleep_using_event(self._wish.left),
-                reraise=True,
-            )
-            begun = time.monotonic()
-            connection, process, session = retrying(self._reach, begun + budget)
-            if lost is not None:
-                self._say(ROAD, f"connected again after {time.monotonic() - lost:.0f} s")
+            budget = self._limits.timeout_s if patience is None else patience.left(self._limits.reconnect_s)
+            connection, process, session = self._retrying(budget)
+            if patience is not None:
+                self._say(ROAD, f"connected again after {time.monotonic() - patience.since:.0f} s")
             try:
                 self._converse(process, session)
             except Dropped as error:
-                lost = time.monotonic()
+                if patience is None or session.last > self._start.after:
+                    patience = _Patience()
                 self._say(ROAD, f"connection lost ({error}); reconnecting")
+                # A road that breaks again and again, without a word of news, is given up within the same time.
+                self._wish.left.wait(patience.pause())
+                if patience.left(self._limits.reconnect_s) <= 0:
+                    raise
             finally:
                 self._start = replace(self._start, after=session.last)
                 connection.close()
+
+    def _retrying(self, budget_s: float) -> tuple[Connection, Process, Session]:
+        """Reach the host, again and again where that may help, within some seconds."""
+        import tenacity
+
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(self._is_worth_a_retry),
+            stop=tenacity.stop_after_delay(budget_s) | tenacity.stop_when_event_set(self._wish.left),
+            wait=tenacity.wait_random_exponential(multiplier=0.3, max=5),
+            sleep=tenacity.sleep_using_event(self._wish.left),
+            reraise=True,
+        )
+        return retrying(self._reach, time.monotonic() + budget_s)
 
     def _is_worth_a_retry(self, error: BaseException) -> bool:
         if not isinstance(error, Unreachable) or isinstance(error, (AuthFailed, HostKeyMismatch)):
@@ -166,6 +200,7 @@ class Follower:
                     raise ConnectTimeout(
                         "connected, but the agent did not answer in time",
                         found=_tail(process, session),
+                        expected="an agent that says hello",
                         remedy="does the login shell wait for something?",
                     )
         except BaseException:
@@ -201,7 +236,7 @@ class Follower:
                 stopped = True
             data = process.receive(POLL_S)
             if data == b"":
-                raise Dropped("the agent's output ended")
+                raise self._agent_ended(process, session)
             if data is not None:
                 self._take(process, session, data)
         self._ended = True
@@ -239,6 +274,22 @@ class Follower:
             self._boot_id = boot_id
             self._tell(self._target.host, Event(HELLO, time=time.time(), data=asdict(hello)))
 
+    def _agent_ended(self, process: Process, session: Session) -> K3Error:
+        """Return what it means that the agent's output ended before its plan did."""
+        failure, code = process.failure(), process.exit_code()
+        if failure is not None:
+            return failure if isinstance(failure, Dropped) else Dropped(str(failure))
+        if code is None or code <= 0:
+            return Dropped("the agent's output ended")
+        return Refused(
+            "the agent ended with an error",
+            expected="an agent that follows the run to its end",
+            found=f"exit code {code}: {_tail(process, session) or 'nothing was said'}",
+            remedy=f"see {session.hello.state_dir if session.hello else 'the state directory'}: is it whole, and is "
+            "there room?",
+            id="run.agent",
+        )
+
     def _no_agent(self, process: Process, session: Session) -> Unreachable:
         failure, code = process.failure(), process.exit_code()
         failure = failure or denied(self._target.become, process.said())
@@ -246,16 +297,21 @@ class Follower:
             return failure
         if code is None:
             return Dropped("the connection ended before the agent answered")
+        remedy = "does the login shell end, or read its input, before it runs a command? See its start files"
+        if code in (126, 127):
+            remedy = "install Python 3.9 or later, or set ansible_python_interpreter"
         return Unreachable(
             "the agent did not start",
-            expected=f"{self._target.python} on the node",
-            found=f"exit code {code}: {_tail(process, session)}",
-            remedy="install Python 3.9 or later, or set ansible_python_interpreter",
+            expected=f"{self._target.python} on the node, in a login shell that runs it",
+            found=f"exit code {code}: {_tail(process, session) or 'nothing was said'}",
+            remedy=remedy,
             id="run.agent",
         )
 
     def _say(self, kind: str, message: str = "", error: K3Error | None = None) -> None:
-        data = {"message": message or str(error)}
+        data: dict[str, object] = {"message": message or str(error)}
+        if self._start.overlay is not None:
+            data["simulated"] = True
         if error is not None:
             finding = replace(error.finding, subject=self._target.host, scope="node")
             data["finding"] = codec.encode(finding)

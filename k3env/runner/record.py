@@ -7,6 +7,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ from k3env.protocol.plan import Plan
 
 def state_home() -> Path:
     """Return where this user's k3env keeps its records: $XDG_STATE_HOME/k3env."""
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "k3env"
+    given = os.environ.get("XDG_STATE_HOME", "")
+    # A relative path is to be ignored, says the XDG base directory specification.
+    return (Path(given) if given.startswith("/") else Path.home() / ".local" / "state") / "k3env"
 
 
 def new_run() -> str:
@@ -60,8 +63,16 @@ class Record:
     def begin(cls, header: Header) -> Record:
         """Make the record of a new run."""
         directory = state_home() / "runs" / header.run
-        directory.mkdir(mode=0o700, parents=True)
-        (directory / "run.json").write_text(codec.dumps(header), encoding="utf-8")
+        try:
+            directory.mkdir(mode=0o700, parents=True)
+            (directory / "run.json").write_text(codec.dumps(header), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(
+                f"the record of the run can't be written: {error.strerror}",
+                expected=f"a directory that can be written to: {state_home()}",
+                found=str(error),
+                remedy="make room there, or set XDG_STATE_HOME to another place",
+            ) from None
         return cls(directory)
 
     @classmethod
@@ -83,27 +94,42 @@ class Record:
         return cls(state_home() / "runs" / matching[0])
 
     def header(self) -> Header:
-        """Return what the run was asked for."""
-        header: Header = codec.loads(Header, (self.directory / "run.json").read_bytes())
+        """Return what the run was asked for.
+
+        Raises UsageError for a record that is damaged, or of another version of k3env.
+        """
+        path = self.directory / "run.json"
+        try:
+            header: Header = codec.loads(Header, path.read_bytes())
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                f"the record of run {self.directory.name} can't be read: {error}",
+                expected="a record of this k3env",
+                found=str(path),
+                remedy=f"remove it: rm -r {self.directory}",
+            ) from None
         return header
 
-    def append(self, host: str, event: Event) -> None:
-        """Keep what a host sent, or what the controller saw of it."""
-        line = json.dumps({"host": host, "event": codec.encode(event)}, separators=(",", ":"))
-        with (self.directory / "events.jsonl").open("a", encoding="utf-8") as file:
+    def append(self, host: str, play: int, event: Event) -> None:
+        """Keep what a host sent, or what the controller saw of it, in a play.
+
+        A record that can't be written any more must not end the run: it is kept as far as it goes.
+        """
+        line = json.dumps({"host": host, "play": play, "event": codec.encode(event)}, separators=(",", ":"))
+        with suppress(OSError), (self.directory / "events.jsonl").open("a", encoding="utf-8") as file:
             file.write(line + "\n")
 
-    def events(self) -> Iterator[tuple[str, Event]]:
-        """Yield what is known so far; a line that was cut off by a crash is left out."""
+    def events(self) -> Iterator[tuple[str, int, Event]]:
+        """Yield host, play and event as far as they are known; a line that is damaged is left out."""
         try:
             lines = (self.directory / "events.jsonl").read_bytes().splitlines()
-        except FileNotFoundError:
+        except OSError:
             return
         for line in lines:
             try:
                 kept = json.loads(line)
-                yield kept["host"], codec.decode(Event, kept["event"])
-            except (ValueError, KeyError):
+                yield str(kept["host"]), int(kept["play"]), codec.decode(Event, kept["event"])
+            except (ValueError, KeyError, TypeError):
                 continue
 
 

@@ -32,6 +32,8 @@ class Watcher:
     """Several times a second."""
     notice: Callable[[str], None]
     """Something that the user should read now."""
+    gone: Callable[[], bool] = lambda: False
+    """Whether nobody reads any more."""
 
 
 class Run:
@@ -45,11 +47,13 @@ class Run:
         self.over = False
         """Whether no further stage may begin: the user or a policy ended the run."""
         self._why = ""
+        self._play = 1
 
-    def stage(self, targets: Sequence[Target], policy: Policy, may_stop: bool) -> None:
+    def stage(self, targets: Sequence[Target], policy: Policy, may_stop: bool, play: int = 1) -> None:
         """Follow these hosts until all have ended; `may_stop`: their workers stop when nobody follows them."""
         if self.over or not targets:
             return
+        self._play = play
         self._wish = Wish()
         fanout = Fanout(targets, self._forks, self._limits, self._wish)
         fanout.begin()
@@ -62,6 +66,9 @@ class Run:
                         failed.add(host)
                 self._judge(policy, failed, len(targets))
                 self._watcher.tick()
+                if self._watcher.gone():
+                    self._unread()
+                    break
                 if self._leave_at is not None and time.monotonic() > self._leave_at:
                     self._wish.leave()
                     break
@@ -80,7 +87,7 @@ class Run:
         return self._fold.interrupted
 
     def _take(self, host: str, event: Event) -> None:
-        self._record.append(host, event)
+        self._record.append(host, self._play, event)
         self._fold.add(host, event)
         self._watcher.event(host, event)
 
@@ -97,18 +104,28 @@ class Run:
             self._why = self._why or reason
 
     def _interrupted(self, may_stop: bool) -> None:
-        run = self._record.directory.name
         again = self._fold.interrupted
         self._fold.interrupted = True
         self._end("interrupted")
-        if again or may_stop:
-            # Who asks a third time doesn't want to wait for confirmations either.
-            self._leave_at = time.monotonic() + (0.0 if self._wish.now else CONFIRM_S)
+        self._wish.hold()
+        if self._wish.now:
+            # Who asks once more doesn't want to wait for confirmations either.
+            self._leave_at = time.monotonic()
+        elif again or may_stop:
+            self._leave_at = time.monotonic() + CONFIRM_S
             self._wish.cancel("interrupted")
             self._watcher.notice("stopping the work on every node")
         else:
             self._leave_at = time.monotonic() + AGAIN_S
-            self._watcher.notice(
-                f"the work goes on: invoke attach {run} follows it, invoke cancel {run} ends it; "
-                f"Ctrl-C again within {AGAIN_S:g} s ends it now"
-            )
+            self._watcher.notice(f"{self._goes_on()}; Ctrl-C again within {AGAIN_S:g} s ends it now")
+
+    def _unread(self) -> None:
+        """Leave the work to itself, as after one Ctrl-C: whoever read our output has left."""
+        self._fold.interrupted = True
+        self._end("interrupted")
+        self._wish.leave()
+        self._watcher.notice(self._goes_on())
+
+    def _goes_on(self) -> str:
+        run = self._record.directory.name
+        return f"the work goes on: invoke attach {run} follows it, invoke cancel {run} ends it"

@@ -127,8 +127,8 @@ class Session:
             raise Refused(
                 f"the node can't be used: {self.hello.refusal}",
                 expected="Python 3.9 or later, and a state directory that is ours alone",
-                found=f"Python {self.hello.python}, uid {self.hello.uid}",
-                remedy="see the message",
+                found=f"Python {self.hello.python}, uid {self.hello.uid}, {self.hello.state_dir}",
+                remedy="mend that, or set ansible_python_interpreter or k3env_state_dir to another one",
                 id="run.node",
             )
         if self._start.action != "run" or self.hello.known:

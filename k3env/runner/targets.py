@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from k3env import payload
 from k3env.connections import process
@@ -12,8 +13,21 @@ from k3env.errors import UsageError
 from k3env.inventory.hosts import Address, Host
 from k3env.protocol import codec
 from k3env.protocol.plan import Plan, Start
+from k3env.runner.become import Become
 from k3env.runner.host import Target
 from k3env.runner.session import Work
+
+
+class Options(Protocol):
+    """What the command line says of becoming another user."""
+
+    @property
+    def become(self) -> bool:
+        """Become root, or become_user."""
+
+    @property
+    def become_user(self) -> str | None:
+        """Become this user instead."""
 
 
 class Targets:
@@ -33,6 +47,7 @@ class Targets:
         peers: int,
         state_dir: str | None,
         *,
+        become: Become | None = None,
         after: int = 0,
         action: str = "run",
     ) -> Target:
@@ -49,7 +64,7 @@ class Targets:
             state_dir=state_dir,
             overlay=options.get("overlay"),
         )
-        return Target(host.name, self._reach(host.address), self._work(plan), start, host.address.python)
+        return Target(host.name, self._reach(host.address), self._work(plan), start, host.address.python, become)
 
     def _work(self, plan: Plan) -> Work:
         if id(plan) not in self._works:
@@ -88,3 +103,29 @@ class Targets:
             found=address.connection,
             remedy="set ansible_connection or --connection to one of them",
         )
+
+
+def become(host: Host, plan: Plan, asked: Options, password: str | None) -> Become | None:
+    """Return whom the agent must become on the way in, or None.
+
+    What is asked for counts; else a plan whose tasks are another user's needs root, unless that is who connects.
+    """
+    if asked.become or asked.become_user:
+        return Become(asked.become_user or "root", password)
+    wanted = {task.become_user or plan.user for task in plan.tasks if task.skip is None} - {None}
+    if not wanted:
+        return None
+    who = _connecting_user(host.address)
+    return None if who == "root" or wanted <= {who} else Become("root", password)
+
+
+def _connecting_user(address: Address) -> str:
+    if address.user is not None and address.connection in ("ssh", "openssh"):
+        return address.user
+    if address.connection in ("ssh", "openssh"):
+        from k3env.connections.ssh_settings import Asked, resolve
+
+        return resolve(Asked(address.hostname)).user
+    import getpass
+
+    return getpass.getuser() if address.connection == "local" else "root"

@@ -8,13 +8,13 @@ be read makes the finding `unknown` before the function is called.
 from __future__ import annotations
 
 import dataclasses
-import pkgutil
 import time
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from importlib import import_module
 from typing import Any, Callable, Optional
 
+from k3env.node.names import within
 from k3env.protocol.finding import FAIL, PASS, SKIP, UNKNOWN, WARN, Evidence, Finding, Unreadable
 from k3env.protocol.profile import Profile
 
@@ -64,7 +64,7 @@ def unknown(reason: str, *evidence: Evidence) -> Finding:
 
 def names() -> tuple[str, ...]:
     """Return the files of checks, which are the first words of their ids."""
-    return tuple(sorted(entry.name for entry in pkgutil.iter_modules(__path__) if not entry.name.startswith("_")))
+    return within(__name__, __path__)
 
 
 def select(patterns: tuple[str, ...]) -> tuple[Check, ...]:

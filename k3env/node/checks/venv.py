@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Optional
 
 from k3env.k3 import build as k3
-from k3env.k3.pins import EXTRAS, FLASHINFER, flashinfer_requirement
+from k3env.k3.pins import EXTRAS, FLASHINFER, FLASHINFER_ENVIRONMENT, flashinfer_requirement
 from k3env.node import requirements
 from k3env.node.checks import check, fail, passed, skip, unknown
 from k3env.node.facts import checkout as checkouts
@@ -21,8 +21,8 @@ NO_CHECKOUT = "no checkout in this play"
 _BUILD = "run the tag `build`: it makes or mends the environment"
 _PIP = "{venv}/bin/python -m pip install"
 _FLASHINFER_PIP = (
-    "BUILD_NVEP=0 FLASHINFER_BUILD_NO_PIP=1 {venv}/bin/python -u -m pip install --force-reinstall --no-deps "
-    "--no-build-isolation --no-cache-dir"
+    f"{' '.join(map('='.join, FLASHINFER_ENVIRONMENT.items()))} {{venv}}/bin/python -u -m pip install "
+    "--force-reinstall --no-deps --no-build-isolation --no-cache-dir"
 )
 
 
@@ -97,11 +97,17 @@ def flashinfer(packages: Optional[Packages], checkout: Optional[Checkout], profi
         return fail(expected=expected, found="no whole environment", remedy=_BUILD)
     problem = _several(packages, FLASHINFER) or requirements.shortcoming(needed, packages.found.get(FLASHINFER))
     if problem is None:
-        return passed(packages.found[FLASHINFER].origin)
+        return passed(packages.found[FLASHINFER].origin, _other_commit(checkout, profile))
     if problem == "absent" and packages.base_unseen:
         return unknown(f"{FLASHINFER}: not in {packages.venv}; the image's packages are not seen from outside")
     remedy = f"run the tag `deps`, or, with your mirror's URL: {command.format(venv=packages.venv)} '{text}'"
     return fail(expected=expected, found=f"{FLASHINFER} {problem}", remedy=remedy, subject=packages.venv)
+
+
+def _other_commit(checkout: Optional[Checkout], profile: Profile) -> str:
+    """Return a note where the checkout's guide names another commit than the pinned one."""
+    named, pinned = checkout.fork_commit if checkout is not None else None, profile.pins.flashinfer_commit
+    return f"the checkout's guide names {named}" if named and pinned and not pinned.startswith(named) else ""
 
 
 def _is_elsewhere(profile: Profile) -> bool:

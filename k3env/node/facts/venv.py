@@ -164,9 +164,17 @@ def _dangling(machine: Machine, path: str, version: str, home: Optional[str]) ->
         behind = VERSIONED.search(os.path.basename(os.path.realpath(link)))
         if behind and behind[1] != version:
             return f"{link} leads to Python {behind[1]}"
-    if home is None or not any(machine.exists(os.path.join(home, name)) for name in interpreter_names(version)):
-        return f"its home {home} has no Python {version}"
-    return None
+    return None if serves(machine, home, version) else f"its home {home} has no Python {version}"
+
+
+def serves(machine: Machine, home: Optional[str], version: str) -> bool:
+    """Return whether a directory has an interpreter of a version; one without a version in its real name may be it."""
+    for name in reversed(interpreter_names(version)):
+        path = os.path.join(home or "/", name)
+        behind = VERSIONED.search(os.path.basename(os.path.realpath(path)))
+        if machine.exists(path) and (behind is None or behind[1] == version):
+            return True
+    return False
 
 
 def interpreter_names(version: str) -> tuple[str, ...]:

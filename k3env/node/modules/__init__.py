@@ -6,11 +6,12 @@ A module NAME is the one subclass of Module in k3env/node/modules/NAME.py; nothi
 from __future__ import annotations
 
 import os
-import pkgutil
 import re
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
+
+from k3env.node.names import within
 
 if TYPE_CHECKING:
     from k3env.node.machine import Machine
@@ -26,6 +27,8 @@ class Module:
     """Parameters, and the verbs that the worker calls; check mode, lease, deadline and proof are the worker's."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = CONFIG
+    SECRETS: ClassVar[tuple[str, ...]] = ("environment",)
+    """The parameters that a secret may stand in: none that becomes a word of a command, which `ps` shows to all."""
 
     def writes(self) -> tuple[str, ...]:
         """Return the paths whose lease `apply` needs; a checkout's root for all that is in it."""
@@ -51,7 +54,7 @@ class Module:
 
 def names() -> tuple[str, ...]:
     """Return the names of all modules, without importing them."""
-    return tuple(sorted(entry.name for entry in pkgutil.iter_modules(__path__) if not entry.name.startswith("_")))
+    return within(__name__, __path__)
 
 
 def find(name: str) -> type[Module]:

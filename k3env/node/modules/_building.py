@@ -70,7 +70,7 @@ class Work:
                 os.symlink(python.path, fresh)
                 os.replace(fresh, link)
         config = os.path.join(broken.path, "pyvenv.cfg")
-        if not any(os.path.exists(os.path.join(broken.home or "/", name)) for name in venv.interpreter_names(version)):
+        if not venv.serves(self.machine, broken.home, version):
             self.machine.write(config, _rehomed(self.machine.text(config), python.path).encode())
 
     def build(self, found: Build) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ def attempt(machine: Machine, step: Step) -> Completed:
     machine.progress(step.title)
     meter = Meter(machine, step.title)
     with _log(machine, step.logs) as log:
-        log.write(f"$ {' '.join(map(shlex.quote, step.argv))}\n".encode())
+        log.write(f"$ {_typed(machine, step)}\n".encode())
         log.flush()
         return machine.stream(
             step.argv,
@@ -73,7 +73,7 @@ def failed(machine: Machine, step: Step, done: Completed) -> TaskFailed:
     match = diagnose(step.tool, said.decode("utf-8", "replace"))
     log = None if step.logs is None else os.path.join(step.logs, f"{machine.name}.log")
     what = _ending(step, done)
-    command = " ".join(map(shlex.quote, step.argv))
+    command = _typed(machine, step)
     tail = Evidence(log or command, done.exit_code, excerpt(output))
     return TaskFailed(
         f"{step.title} failed: {match.diagnosis.cause if match else what}",
@@ -83,6 +83,11 @@ def failed(machine: Machine, step: Step, done: Completed) -> TaskFailed:
         id=match.diagnosis.id if match else f"{step.tool}.failed",
         evidence=(*_quoted(match, tail), tail),
     )
+
+
+def _typed(machine: Machine, step: Step) -> str:
+    """Return a step's command as a person would type it, without secrets."""
+    return machine.mask.text(" ".join(map(shlex.quote, step.argv)))
 
 
 def _ending(step: Step, done: Completed) -> str:

@@ -130,7 +130,9 @@ class Command(Module):
             environment=self.environment,
             workdir=self.chdir,
         )
-        return machine.run(words, timeout_s=timeout_s, cwd=self.chdir, environment=self.environment)
+        return machine.run(
+            words, timeout_s=timeout_s, cwd=self.chdir, environment=self.environment, guarded=argv is self.argv
+        )
 
     def _failed(self, message: str, done: Completed, expected: str) -> TaskFailed:
         found = f"no end after {done.duration_s:.0f} s" if done.timed_out else f"exit code {done.exit_code}"

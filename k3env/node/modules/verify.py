@@ -29,7 +29,8 @@ class Verify(Module):
     def __post_init__(self) -> None:
         if not self.checks:
             raise ValueError("checks names none; `*` means all")
-        self._selected()
+        # `*` names something; to see that, all checks and facts would be imported.
+        self._selected(tuple(pattern for pattern in self.checks if pattern != "*"))
 
     def judge(self, machine: Machine, profile: Profile) -> tuple[Finding, ...]:
         """Read the facts of all selected checks side by side, and judge each."""
@@ -40,12 +41,12 @@ class Verify(Module):
             dataclasses.replace(rule, facts=(), judge=lambda profile: skip("needs the job's context"))
             if rule.scope == "rank" and profile.context != _JOB
             else rule
-            for rule in self._selected()
+            for rule in self._selected(self.checks)
         )
         values = Facts(machine, profile).collect(tuple(fact for rule in rules for fact in rule.facts))
         return tuple(judge(_guarded(rule), values, profile) for rule in rules)
 
-    def _selected(self) -> tuple[Check, ...]:
+    def _selected(self, patterns: tuple[str, ...]) -> tuple[Check, ...]:
         """Return the checks that are named.
 
         Raises ValueError, with the nearest right name, for a pattern that names none.
@@ -53,7 +54,7 @@ class Verify(Module):
         from k3env.node.checks import select
 
         try:
-            return select(self.checks)
+            return select(patterns)
         except KeyError as error:
             pattern = str(error.args[0])
         meant = nearest(pattern, [rule.id for rule in select(("*",))])

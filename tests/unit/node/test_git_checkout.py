@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -262,6 +263,40 @@ def test_a_server_that_gives_no_commit_by_its_id_is_fetched_from_whole(
     module = GitCheckout(str(tmp_path / "TensorRT-LLM"), str(old), upstream.first)
     perform(module, machine)
     assert ["fetch", "--progress", "--tags", "origin"] in [list(argv[-4:]) for argv in machine.started]
+
+
+def test_a_server_that_never_answers_is_left(tmp_path: Path, machine: Watched) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"git://127.0.0.1:{server.getsockname()[1]}/x"
+        module = GitCheckout(str(tmp_path / "TensorRT-LLM"), url, ABSENT, inactivity_s=0.5)
+        with pytest.raises(TaskFailed, match="did nothing any more") as caught:
+            module.apply(machine, module.changes(machine))
+    assert caught.value.finding.id == "git.timeout"
+    assert not (tmp_path / "TensorRT-LLM").exists()
+
+
+UNREADY = {
+    "another owner": ({"GIT_TEST_ASSUME_DIFFERENT_OWNER": "1"}, "git.ownership", "safe.directory"),
+    "no git": ({"PATH": "/nowhere"}, "git.missing", "install git"),
+}
+
+
+@pytest.mark.parametrize("name", UNREADY)
+def test_what_git_needs_is_said(name: str, module: GitCheckout, machine: Watched) -> None:
+    environment, id, remedy = UNREADY[name]
+    machine.environment.update(environment)
+    with pytest.raises(TaskFailed) as caught:
+        module.changes(machine)
+    assert caught.value.finding.id == id
+    assert remedy in (caught.value.finding.remedy or "")
+
+
+def test_a_server_that_refuses_is_not_asked_for_everything(tmp_path: Path, machine: Watched) -> None:
+    module = GitCheckout(str(tmp_path / "TensorRT-LLM"), "https://127.0.0.1:1/x.git", ABSENT)
+    with pytest.raises(TaskFailed) as caught:
+        module.apply(machine, module.changes(machine))
+    assert caught.value.finding.id == "git.network"
+    assert [argv for argv in machine.started if "--tags" in argv] == []
 
 
 def test_git_is_told_nothing_of_another_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,6 +79,20 @@ def test_the_config_of_virtualenv_is_read_too(tmp_path: Path, machine: Watched) 
     assert found is not None and found.full_version == f"{ground.VERSION}.3"
 
 
+def test_a_home_whose_interpreter_is_another_by_now_is_gone(tmp_path: Path, machine: Watched) -> None:
+    home = tmp_path / "home-of-it"
+    home.mkdir()
+    (home / "python3.7").touch()
+    (home / "python3").symlink_to("python3.7")  # as after an upgrade of the system
+    path = plain(tmp_path / f".venv-{ground.VERSION}")
+    text = (path / "pyvenv.cfg").read_text()
+    (path / "pyvenv.cfg").write_text(text.replace(str(ground.PYTHON.parent), str(home)))
+    found = venv.read(machine, str(path))
+    assert found is not None and found.dangling == f"its home {home} has no Python {ground.VERSION}"
+    inside = venv.read(machine, str(path), in_image=True)
+    assert inside is not None and inside.dangling is None
+
+
 def wrapper(path: Path, body: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{body}\n")
@@ -336,6 +350,12 @@ def test_venv_flashinfer(
     assert (found or "") in (finding.found or "")
     if status == "fail" and profile is PROFILE and seen is not None:
         assert f"@{A}'" in (finding.remedy or "") and "BUILD_NVEP=0" in (finding.remedy or "")
+
+
+@pytest.mark.parametrize(("named", "note"), [(None, ""), (A, ""), (A[:9], ""), (B, f"the checkout's guide names {B}")])
+def test_a_guide_that_names_another_commit_is_noted(named: Optional[str], note: str) -> None:
+    finding = judge("venv.flashinfer", (having(), replace(ASKS, fork_commit=named)))
+    assert (finding.status, finding.message) == ("pass", note)
 
 
 MADE = Manifest(A, "103-real", "103-real")

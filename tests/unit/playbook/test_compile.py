@@ -108,7 +108,7 @@ FAILING = [
     ("{demo: {path: '{{ trtllm_commit }}'}}", "p.yml:4:21", "trtllm_commit is not", "--extra-vars trtllm_commit="),
     ("{demo: {path: '{{ trtllm_repo }}/x'}}", "p.yml:4:21", "trtllm_repo is not", "--extra-vars trtllm_repo=/"),
     ("{demo: {path: '{{ hostvars.x }}'}}", "p.yml:4:21", "hostvars is not defined", "vars of a group"),
-    ("{demo: {path: '{{ item }}'}}", "p.yml:4:21", "item is not defined", "one task for each item"),
+    ("{demo: {path: '{{ item }}'}}", "p.yml:4:21", "item is not defined", "write loop: on the task"),
     ("{demo: {path: /x}, when: ansible_facts.x}", "p.yml:4:32", "ansible_facts is not defined", "inventory"),
     ("{demo: {path: '{{ jobs }}'}}", "p.yml:4:21", "path of demo must be text", "the number 3"),
     ("{demo: {path: /x, jobs: '{{ base }}'}}", "p.yml:4:31", "jobs of demo must be a whole number", "/play"),

@@ -57,6 +57,7 @@ def test_the_main_job_in_its_order() -> None:
             "flashinfer-python[cu13] @ git+https://github.com/PerkzZheng/flashinfer-k3.git"
             "@b6cc594918baf76c40c3a6236fd53f0f8fb9d2dc"
         ],
+        "if_asked_by": repo,
         "no_deps": True,
         "no_build_isolation": True,
         "force_reinstall": True,

@@ -1,0 +1,56 @@
+"""copy: a whole file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Optional
+
+from k3env.node.modules import Module, _ownership
+from k3env.node.modules._content import WholeFile, check
+from k3env.node.modules._place import place
+from k3env.protocol.finding import Change
+
+if TYPE_CHECKING:
+    from k3env.node.machine import Machine
+
+
+@dataclass(frozen=True)
+class Copy(Module):
+    """Give a file this content, from the playbook or from a file beside it.
+
+    A file in limits.d, tmpfiles.d or profile.d is copied as a whole: nothing here edits lines of a file that others
+    write too. It is replaced at once, never written through a link, and keeps its mode and owner unless told.
+    """
+
+    SECRETS: ClassVar[tuple[str, ...]] = ("content",)
+
+    dest: str
+    """Absolute path on the node, or `~/…`; its directory must be there."""
+    content: Optional[str] = None
+    """The text; a secret may be all of it."""
+    src: Optional[str] = None
+    """A text file on the controller, at most 64 KiB, in `files/` beside the playbook or beside it."""
+    mode: Optional[str] = None
+    """Octal digits in quotes, such as "0644", which is what a new file gets."""
+    owner: Optional[str] = None
+    """A user's name or number."""
+    group: Optional[str] = None
+    """A group's name or number."""
+    sensitive: bool = False
+    """Never show the content, nor what stood there before; a secret is sensitive by itself."""
+
+    def __post_init__(self) -> None:
+        check("copy", self.dest, self.content, self.src)
+        _ownership.check(self.mode, self.owner, self.group)
+
+    def changes(self, machine: Machine) -> tuple[Change, ...]:
+        """Return content, mode and owner that differ."""
+        return self._file(machine).changes()
+
+    def apply(self, machine: Machine, changes: tuple[Change, ...]) -> None:
+        """Replace the file."""
+        self._file(machine).put()
+
+    def _file(self, machine: Machine) -> WholeFile:
+        content = (self.content or "").encode()
+        return WholeFile(place(self.dest, machine), content, self.mode, self.owner, self.group, self.sensitive)

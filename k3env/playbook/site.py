@@ -1,0 +1,142 @@
+"""The site file: how much each check matters here, and wanted values that are no variable."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Optional
+
+from k3env.documents import schema, yaml
+from k3env.documents.complaints import collected, unknown_key
+from k3env.documents.nodes import Node, problem
+from k3env.documents.templates import is_template
+from k3env.errors import DocumentError, nearest
+from k3env.protocol.profile import Cache
+
+NAME = "k3env-site.yml"
+
+# What a person may look for here that a variable sets.
+_VARIABLES = {
+    "driver_min": "driver_min",
+    "gpus_per_node": "gpus_per_node",
+    "gpu": "driver_min, gpus_per_node and trtllm_arch",
+    "paths": "trtllm_repo, trtllm_venv, cache_base, checkpoint and serve_config",
+    "pins": "trtllm_commit, flashinfer_commit, fla_core_version and einops_version",
+    "container": "container",
+    "user": "k3_user",
+    "vars": "its name",
+}
+
+
+@dataclass(frozen=True)
+class CacheKeys:
+    """What the node-local cache base must offer."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = schema.CONFIG
+
+    free_gib: Optional[float] = None
+    """GiB that must be free on its filesystem."""
+    free_inodes: Optional[int] = None
+    """Inodes that must be free on its filesystem."""
+
+    def __post_init__(self) -> None:
+        for name in ("free_gib", "free_inodes"):
+            if (getattr(self, name) or 0) < 0:
+                raise ValueError(f"{name} must not be negative, found {getattr(self, name):g}")
+
+
+@dataclass(frozen=True)
+class SiteKeys:
+    """How much each check matters here, and wanted values that are no variable."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = schema.CONFIG
+
+    severities: Optional[dict[str, Literal["fail", "warn", "info"]]] = None
+    """Ids of checks, or globs such as `cache.*`; an exact id wins over a glob, a longer glob over a shorter."""
+    cache: Optional[CacheKeys] = None
+    """What the node-local cache base must offer."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A site file, read."""
+
+    severities: Mapping[str, str] = field(default_factory=dict)
+    cache: Cache = Cache()
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """Where each of these was set: "cache.free_gib" to "k3env-site.yml:3:13"."""
+
+
+NO_SITE = Site()
+
+
+def load(path: Path, shown: Optional[str] = None) -> Site:
+    """Read a site file.
+
+    Raises DocumentError with all that is wrong, the first one in front.
+    """
+    return read(yaml.load(path, shown=shown).root)
+
+
+def read(root: Node) -> Site:
+    """Read a site file's values.
+
+    Raises DocumentError.
+    """
+    what = "a site file"
+    problems = [_foreign(root, key) for key, _ in root.items(what) if key in _VARIABLES]
+    problems += [_no_template(root, key) for key, node in root.items(what) if is_template(node)]
+    problems += _severities(root)
+    if problems:
+        raise collected(problems)
+    found = schema.validate(SiteKeys, root.plain, root, what)
+    cache = {name: value for name, value in vars(found.cache or CacheKeys()).items() if value is not None}
+    severities: dict[str, str] = {**(found.severities or {})}
+    origins = _origins(root, {"severities": severities, "cache": cache})
+    return Site(severities, dataclasses.replace(Cache(), **cache), origins)
+
+
+def _origins(root: Node, sections: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    return {f"{section}.{name}": str(root.at((section, name))) for section, found in sections.items() for name in found}
+
+
+def _severities(root: Node) -> list[DocumentError]:
+    """Return an error for each pattern that no check has."""
+    node = root.child("severities")
+    if node is None or not isinstance(node.content, dict):
+        return []
+    from k3env.node.checks import select
+
+    errors = []
+    for pattern in node.content:
+        try:
+            select((pattern,))
+        except KeyError:
+            known = sorted(rule.id for rule in select(("*",)))
+            close = nearest(pattern, known)
+            errors.append(
+                problem(
+                    node.keys.get(pattern, node.position),
+                    f"no check is called {pattern}",
+                    expected="the id of a check, or a glob that some have",
+                    found=pattern,
+                    remedy=f"did you mean {close}?" if close else "see: invoke explain '*'",
+                )
+            )
+    return errors
+
+
+def _foreign(root: Node, key: str) -> DocumentError:
+    names = tuple(item.name for item in dataclasses.fields(SiteKeys))
+    error = unknown_key(key, names, root, f"a site file has no key {key}")
+    found = error.finding
+    remedy = f"set {_VARIABLES[key]} as a variable, in the inventory"
+    return DocumentError(
+        found.message, subject=found.subject, expected=found.expected, found=found.found, remedy=remedy
+    )
+
+
+def _no_template(root: Node, key: str) -> DocumentError:
+    return problem(root.child(key) or root, f"{key} of a site file can't be a template", expected="plain values")

@@ -1,0 +1,133 @@
+"""The controller's own world: files, pipes, output without end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+
+from tests.rack.bed import Node, wait_until
+from tests.rack.processes import peak_mib
+from tests.rack.row import Ground, Seen, again, row, seen
+from tests.rack.site import Running, Site
+from tests.sandbox.cli import Said
+
+LOOK = {"command": {"argv": ["true"], "read_only": True}}
+MANY = tuple(f"n{number:02}" for number in range(1, 61))
+GB = 1_000_000_000
+
+
+@row(
+    "64 open files allowed (ulimit -n 64), 60 nodes at once", slow=True, broken="told as a defect: too many open files"
+)
+def few_files(ground: Ground) -> Seen:
+    with ground.site(*MANY) as site:
+        # Long enough that all connections are there at once.
+        play = site.playbook({"command": {"argv": ["sleep", "3"], "read_only": True}})
+        said = site.type(["prlimit", "--nofile=64:64", *site.provision(play, "--forks", "60")]).end()
+        assert len(said.statuses()) == len(MANY) and set(said.statuses().values()) == {"ok"}, said.err
+        site.quiet()
+        return seen(said, "", "0", code=0)
+
+
+@row("standard input closed")
+def no_input(ground: Ground) -> Seen:
+    with ground.site() as site:
+        play = site.build(0.1)
+        said = site.type(["sh", "-c", 'exec "$@" <&-', "sh", *site.provision(play)]).end()
+        again(site, play)
+        return seen(said, "", "0, changes nothing", code=0)
+
+
+@row("output piped to head, which leaves")
+def piped_to_head(ground: Ground) -> Seen:
+    with ground.site() as site:
+        play = site.build(2)
+        words = [word for word in site.provision(play) if word not in ("--output", "json")]
+        reader, writer = os.pipe()
+        running = site.type(words, stdout=writer)
+        os.close(writer)
+        assert subprocess.run(["head", "-n", "2"], stdin=reader, stdout=subprocess.DEVNULL).returncode == 0
+        os.close(reader)
+        said = running.end()
+        assert "rror" not in said.err, said.err
+        wait_until(lambda: (site.shared / "work/done").exists(), 10, "the build goes on without its reader")
+        assert again(site, play).changes() == {} and site.begun() == ["a"]
+        return seen(said, "", "0, changes nothing: the build was finished", code=1)
+
+
+@row("1 GB of output from a command on the node", slow=True)
+def much_output(ground: Ground) -> Seen:
+    with ground.site() as site:
+        quarter, _, _ = _output(site, GB // 4)
+        whole, peak, said = _output(site, GB)
+        assert whole < 4 * quarter * 1.5 + 1, f"{quarter:.1f} s for a quarter, {whole:.1f} s for all of it"
+        site.quiet()
+        assert 0 < peak.worker_mib < 60 and 0 < peak.mib < 150, (
+            f"worker {peak.worker_mib:.0f}, controller {peak.mib:.0f}"
+        )
+        figures = f"{whole:.1f} s; at most {peak.worker_mib:.0f} MiB on the node, {peak.mib:.0f} on the controller"
+        return seen(said, "", "0", code=0, note=figures)
+
+
+@row("a login shell that prints 50 MB before the agent starts")
+def much_noise(ground: Ground) -> Seen:
+    with ground.site() as site:
+        site.node.path("/root/.bashrc").write_text("head -c 50000000 /dev/zero\n")
+        play = site.playbook(LOOK)
+        running = site.start(play)
+        controller = _Peak(running)
+        said = running.end()
+        assert controller.mib < 200, f"the controller took {controller.mib:.0f} MiB"
+        again(site, play)
+        return seen(said, "", "0", code=0, note=f"at most {controller.mib:.0f} MiB on the controller")
+
+
+@row("a login shell that talks, and reads what was meant for the agent")
+def chatty(ground: Ground) -> Seen:
+    with ground.site() as site:
+        site.node.path("/root/.bashrc").write_text("echo Welcome; echo warning >&2; read -t 1 answer; echo $answer\n")
+        play = site.playbook(LOOK)
+        said = site.run(play, "--timeout", "5")
+        site.node.path("/root/.bashrc").unlink()
+        again(site, play)
+        return seen(said, r"the agent did not start .*?exit code 97", "0", code=4)
+
+
+class _Peak:
+    """The most memory that a command takes, looked at until it ends."""
+
+    def __init__(self, running: Running, node: Node | None = None) -> None:
+        self.mib = self.worker_mib = 0.0
+        self._running, self._node = running, node
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        while self._running.process.poll() is None:
+            self.mib = max(self.mib, peak_mib(self._running.process.pid))
+            for item in self._node.at_work() if self._node else ():
+                if "python" in item.command:
+                    self.worker_mib = max(self.worker_mib, peak_mib(item.pid))
+            time.sleep(0.1)
+
+
+def _output(site: Site, size: int) -> tuple[float, _Peak, Said]:
+    play = site.playbook({"command": {"argv": ["head", "-c", str(size), "/dev/zero"], "read_only": True}})
+    running = site.start(play)
+    peak = _Peak(running, site.node)
+    said = running.end()
+    assert said.code == 0, said.err
+    return said.document["hosts"]["a"]["tasks"][0]["duration_s"], peak, said
+
+
+@row("output that would move a terminal's cursor")
+def escapes(ground: Ground) -> Seen:
+    with ground.site() as site:
+        site.node.script("/opt/paint", r"printf '\033[2J\033]0;owned\007k3env:x {}\r\377\n'; exit 3")
+        play = site.playbook({"command": {"argv": ["/opt/paint"], "creates": "/opt/never"}})
+        said = site.run(play)
+        assert not set(said.err + said.out) & {chr(code) for code in (*range(10), *range(11, 32), 127)}
+        site.node.script("/opt/paint", "touch /opt/never")
+        again(site, play)
+        return seen(said, r"\\x1b\[2J", "0", code=2)
