@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from k3env.cli.command import command
-from k3env.cli.options import PLAYING, REACHING, SHOWING, TARGETING, parse
+from k3env.cli.options import DEFAULT_PLAYBOOK, PLAYING, REACHING, SHOWING, TARGETING, parse
 
 PARTS = {
     "verify": "Check the driver and the finished environment, change nothing",
@@ -25,16 +25,15 @@ def provision(**raw: Any) -> int:
 
 
 def _part(tag: str, summary: str) -> Any:
-    taken = tuple(option for option in PLAYING if option.name not in ("playbook", "tags"))
-
     def run(**raw: Any) -> int:
         from k3env.cli.play import play
 
-        return play(parse({**raw, "playbook": "trtllm", "tags": tag}))
+        tags = ",".join(filter(None, (tag, raw.get("tags"))))
+        return play(parse({**raw, "playbook": raw.get("playbook") or DEFAULT_PLAYBOOK, "tags": tags}))
 
     run.__name__ = tag
-    run.__doc__ = f"{summary}: provision --playbook trtllm --tags {tag}."
-    return command(*TARGETING, *taken, *REACHING, *SHOWING)(run)
+    run.__doc__ = f"{summary}: provision --playbook {DEFAULT_PLAYBOOK} --tags {tag}."
+    return command(*TARGETING, *PLAYING, *REACHING, *SHOWING)(run)
 
 
 TASKS = (provision, *(_part(tag, summary) for tag, summary in PARTS.items()))

@@ -19,6 +19,15 @@ CONNECTIONS = {
     "paramiko": "ssh",
     "paramiko_ssh": "ssh",
     "local": "local",
+    "openssh": "openssh",
+    "chroot": "chroot",
+    "community.general.chroot": "chroot",
+    "docker": "docker",
+    "community.docker.docker": "docker",
+    "podman": "podman",
+    "containers.podman.podman": "podman",
+    "enroot": "enroot",
+    "slurm": "slurm",
 }
 """`ansible_connection` as Ansible names it, and as k3env does."""
 
@@ -139,7 +148,7 @@ def _connection(made: dict[str, Any], key: str, value: Any, node: Node) -> None:
         raise problem(
             node,
             f"there is no connection {value}",
-            expected="one of ssh, local",
+            expected="one of " + ", ".join(sorted(set(CONNECTIONS.values()))),
             found=str(value),
             remedy=f"did you mean {meant}?" if meant else None,
         )

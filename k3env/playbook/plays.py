@@ -86,6 +86,10 @@ def find_playbook(name: str) -> tuple[Path, str]:
     """
     path = Path(name)
     if path.suffix in (".yml", ".yaml") or "/" in name:
+        # A shipped playbook is named by the path that it has in a checkout, from wherever k3env was started.
+        known_here = path.exists() or str(path.parent) != shipped.PLAYBOOKS
+        if not known_here and path.stem in shipped.names(shipped.PLAYBOOKS):
+            return shipped.find(shipped.PLAYBOOKS, path.stem), name
         return path, name
     here = Path(shipped.PLAYBOOKS) / f"{name}.yml"
     if here.is_file():
