@@ -23,6 +23,8 @@ PROGRAMS = {
 }
 
 
+# As root the tests have nodes of their own, in network namespaces.
+ROOTS = {"nft": "nftables", "mmdebstrap": "mmdebstrap", "ip": "iproute2"}
 SEARCH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
 
 
@@ -35,7 +37,8 @@ def run(*argv: str) -> None:
 
 def need_programs() -> None:
     """Install what is missing, as root; say how, as anyone else."""
-    missing = sorted({package for program, package in PROGRAMS.items() if not shutil.which(program, path=SEARCH)})
+    wanted = {**PROGRAMS, **(ROOTS if os.geteuid() == 0 else {})}
+    missing = sorted({package for program, package in wanted.items() if not shutil.which(program, path=SEARCH)})
     if not missing:
         return
     install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing]

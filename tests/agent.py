@@ -35,7 +35,7 @@ class Agent:
     @property
     def run_dir(self) -> Path:
         """Its directory of this run."""
-        return self.state / "runs" / self.run
+        return self.state / "runs" / f"{self.run}.node"
 
     def start(self, after: int = 0, action: str = "run", host: str = "node") -> Start:
         """Return a Start for this node."""

@@ -146,7 +146,12 @@ class SshConnection:
         try:
             return socket.create_connection((resolved.hostname, resolved.port), left)
         except TimeoutError:
-            raise ConnectTimeout(f"{self._where} did not answer within {left:.3g} s") from None
+            raise ConnectTimeout(
+                f"{self._where} did not answer in time",
+                expected="a TCP connection",
+                found=f"silence for {left:.3g} s",
+                remedy="is the node up, and does a firewall drop us? --timeout gives it longer",
+            ) from None
         except socket.gaierror as error:
             raise Unreachable(
                 f"name {resolved.hostname} does not resolve: {error.strerror}",

@@ -193,7 +193,8 @@ def follow(
         if data:
             continue
         if dead:
-            return say('{"kind":"lost"}')
+            left = os.statvfs(run_dir)
+            return say(f'{{"kind":"lost","data":{{"free_bytes":{left.f_bavail * left.f_frsize}}}}}')
         if not alive(journal):
             dead = True  # what it wrote last may not have been read yet
             continue
@@ -227,7 +228,8 @@ def main(stdin: "BufferedReader") -> None:
             data = data[os.write(1, data) :]
 
     state = start["state_dir"] or f"/var/tmp/k3env-{os.geteuid()}"  # noqa: S108 - private() looks at it
-    run_dir, payload = f"{state}/runs/{start['run']}", f"{state}/payload/{start['payload']}"
+    # By host too: two nodes may share a state directory, and a node may have two names.
+    run_dir, payload = f"{state}/runs/{start['run']}.{start['host']}", f"{state}/payload/{start['payload']}"
     refusal = ""
     if sys.version_info[:2] < OLDEST:
         refusal = "Python 3.9 or later is needed; set ansible_python_interpreter to one"

@@ -47,7 +47,8 @@ def claim_changes(start: dict[str, Any]) -> Optional[tuple[str, str]]:
     The lock is held until this process ends.
     """
     state = start["state_dir"] or f"/var/tmp/k3env-{os.geteuid()}"  # noqa: S108 - the boot code has checked it
-    descriptor = os.open(os.path.join(state, "changing"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    path = os.path.join(state, f"changing-{os.uname().nodename}")
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -72,7 +72,7 @@ def main(start: dict[str, Any], plan: bytes, secrets: bytes, run_dir: str, notif
     if performer:
         from k3env.node.prune import prune
 
-        prune(os.path.dirname(os.path.dirname(run_dir)), start["run"], start["payload"])
+        prune(os.path.dirname(os.path.dirname(run_dir)), os.path.basename(run_dir), start["payload"])
     return 0
 
 

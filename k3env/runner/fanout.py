@@ -9,6 +9,24 @@ from collections.abc import Iterable, Iterator
 from k3env.protocol.event import Event
 from k3env.runner.host import Follower, Limits, Target, Wish
 
+FILES_EACH, FILES_OURS = 8, 40
+"""Files that a host needs while it is reached (its socket, the pipes of `ssh -G`), and those that we need ourselves."""
+
+
+def bounded(forks: int) -> int:
+    """Return how many hosts can be followed at a time with the files that this process may open."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    except (ValueError, OSError):
+        pass  # then with those that there are
+    if soft == resource.RLIM_INFINITY:
+        return forks
+    return max(1, min(forks, (soft - FILES_OURS) // FILES_EACH))
+
 
 class Fanout:
     """Follow targets with at most `forks` threads; iterate to get their events as they come."""
@@ -22,7 +40,9 @@ class Fanout:
             self._waiting.put(target)
         self._limits = limits
         self._wish = wish
-        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(min(forks, len(targets)))]
+        self._threads = [
+            threading.Thread(target=self._work, daemon=True) for _ in range(min(bounded(forks), len(targets)))
+        ]
         self._running = 0
 
     def begin(self) -> None:

@@ -17,8 +17,8 @@ from k3env.runner.become import Become, Gatekeeper, denied
 from k3env.runner.session import Hello, Session, Work, command
 
 POLL_S = 0.25
-END_S = 10.0
-"""How long an agent may take to go after its last event."""
+FULL_BYTES = 64 << 10
+"""A disk with less room than this can't have held a journal's next lines."""
 Tell = Callable[[str, Event], None]
 
 
@@ -250,14 +250,7 @@ class Follower:
             process.send(answer)
         for event in events:
             if event.kind == LOST:
-                raise Refused(
-                    "the worker is gone, without an end",
-                    expected="a worker that journals its end",
-                    found=_tail(process, session) or "nothing was said",
-                    remedy=f"see {session.hello.state_dir if session.hello else ''}/runs/{self._start.run}/worker.log; "
-                    "run it again",
-                    id="run.worker_lost",
-                )
+                raise _worker_lost(event, process, session)
             self._tell(self._target.host, event)
 
     def _greet(self, hello: Hello) -> None:
@@ -322,3 +315,18 @@ def _tail(process: Process, session: Session) -> str:
     from k3env.protocol.finding import excerpt
 
     return excerpt(process.said().encode() or session.noise)
+
+
+def _worker_lost(event: Event, process: Process, session: Session) -> Refused:
+    """Return what it means that the worker is gone; a full disk takes away its last words too."""
+    free = event.data.get("free_bytes")
+    full = isinstance(free, int) and free < FULL_BYTES
+    found = f"{free} bytes free at {session.run_dir}" if full else _tail(process, session) or "nothing was said"
+    remedy = f"see {session.run_dir}/worker.log, and the kernel's log for the out-of-memory killer; run it again"
+    return Refused(
+        "the worker is gone, without an end" + (": its disk is full" if full else ""),
+        expected="a worker that journals its end",
+        found=found,
+        remedy="make room there, or set k3env_state_dir to another disk; run it again" if full else remedy,
+        id="run.worker_lost",
+    )

@@ -76,6 +76,11 @@ class Session:
         self._marker = marker(start.run)
         self._rest = b""
 
+    @property
+    def run_dir(self) -> str:
+        """Where the node keeps this run, once it has said hello."""
+        return f"{self.hello.state_dir if self.hello else ''}/runs/{self._start.run}.{self._start.host}"
+
     def opening(self) -> bytes:
         """Return what is sent first, before anything has come back."""
         start = json.dumps(vars(self._start), ensure_ascii=False).encode()
@@ -136,7 +141,7 @@ class Session:
         if self._start.after:
             raise Refused(
                 "the node no longer knows this run",
-                expected=f"{self.hello.state_dir}/runs/{self._start.run}",
+                expected=self.run_dir,
                 found="no journal there",
                 remedy="who empties that directory? set k3env_state_dir to a lasting one, then run it again",
                 id="run.journal_gone",
