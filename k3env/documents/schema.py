@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from k3env.documents.coercion import coerced, dataclass_in
 from k3env.documents.complaints import collected, complaints, unknown_key
 from k3env.documents.nodes import Node, problem
+from k3env.documents.secrets import misplaced
 from k3env.documents.templates import Scope, is_template
 from k3env.errors import DocumentError, K3Error
 from k3env.protocol import codec
@@ -52,6 +53,9 @@ def problems(kind: type[Any], node: Node, what: str) -> list[DocumentError]:
         return [error]
     if not templates:
         return _decoded(kind, given, node, what)[1]
+    secret = misplaced(kind, given, node, what)
+    if secret:
+        return secret
     partial = _without_secrets(coerced(kind, given))
     return [*_unknown(kind, templates, node, what), *_partly(kind, partial, node, what, templates)]
 
@@ -62,6 +66,9 @@ def json_schema(kind: type[Any], references: str = "#/$defs/{model}") -> dict[st
 
 
 def _decoded(kind: type[Any], values: Mapping[str, Any], node: Node, what: str) -> tuple[Any, list[DocumentError]]:
+    secret = misplaced(kind, values, node, what)
+    if secret:
+        return None, secret
     given = _without_secrets(coerced(kind, values))
     endless = [problem(node.at(path), "this is no finite number") for path in _endless(given, ())]
     if endless:

@@ -7,13 +7,16 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Optional, Union
 
+from k3env.k3.build import arch_problem
 from k3env.protocol.container import Container
 
 GUIDE = "TensorRT LLM's deployment guide for Kimi K3"
 SITE = "the site decides"
 OURS = "k3env"
 
+_AUTO = "auto"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_DOTTED = re.compile(r"[0-9]+(\.[0-9]+)*")
 
 
 def _variable(default: Any, source: str, give: str = "") -> Any:
@@ -39,10 +42,9 @@ class Variables:
     """Compilers at a time; auto: by the CPUs and the memory of the building node."""
     trtllm_venv: str = _variable("auto", "scripts/build_wheel.py: .venv-X.Y in the checkout")
     """Path of the virtual environment; auto: found in the checkout by the interpreter."""
-    flashinfer_step: Literal["auto", "fork", "pin", "none"] = _variable("auto", GUIDE)
-    """FlashInfer: fork installs flashinfer_commit, pin keeps what the checkout requires, none leaves it alone.
-
-    auto installs the fork.
+    flashinfer_step: Literal["auto", "fork", "none"] = _variable("auto", GUIDE)
+    """FlashInfer: fork installs flashinfer_commit, none leaves it alone, auto installs the fork where the checkout asks
+    for it.
     """
     flashinfer_url: str = _variable("https://github.com/PerkzZheng/flashinfer-k3.git", GUIDE)
     """Git repository of the FlashInfer that Kimi K3 uses; or a mirror."""
@@ -67,7 +69,7 @@ class Variables:
     container: Optional[Container] = _variable(None, OURS)
     """Image in which the checkout's Python runs; unset: on the node itself."""
     builder: Optional[str] = _variable(None, OURS)
-    """The one host that builds; unset: the first that needs it."""
+    """The one host that builds. It has no effect yet and must be unset: the first that needs a build makes it."""
     k3_user: Optional[str] = _variable(None, OURS)
     """Owner of checkout, virtual environment and caches; unset: the connecting user."""
     k3env_state_dir: Optional[str] = _variable(None, OURS)
@@ -78,8 +80,40 @@ class Variables:
             value = getattr(self, name)
             if value is not None and not _COMMIT.fullmatch(value):
                 raise ValueError(f"{name} must be a full commit, 40 hexadecimal digits, found {value!r}")
-        if self.gpus_per_node < 0:
-            raise ValueError(f"gpus_per_node must not be negative, found {self.gpus_per_node}")
+        for name in ("trtllm_repo", "trtllm_venv", "cache_base", "checkpoint", "serve_config", "k3env_state_dir"):
+            _check_path(name, getattr(self, name))
+        for name in ("fla_core_version", "einops_version"):
+            _check_version(name, getattr(self, name))
+        if not _DOTTED.fullmatch(str(self.driver_min)):
+            raise ValueError(f"driver_min must be a dotted number such as 580 or 580.105.08, found {self.driver_min!r}")
+        for name in ("gpus_per_node", "trtllm_jobs"):
+            value = getattr(self, name)
+            if value != _AUTO and value < 1:
+                raise ValueError(f"{name} must be at least 1, found {value}")
+        problem = arch_problem(self.trtllm_arch)
+        if problem is not None:
+            raise ValueError(f"trtllm_arch: {problem}")
+        if self.builder is not None:
+            raise ValueError("builder has no effect yet: leave it unset; the first host that needs a build makes it")
+
+
+def _check_path(name: str, path: Optional[str]) -> None:
+    """Raise ValueError for a path that means something else in each directory; a cache base may be in the home."""
+    if path is None or path.startswith("/") or (name, path) == ("trtllm_venv", _AUTO):
+        return
+    if name != "cache_base":
+        raise ValueError(f"{name} must be an absolute path, found {path!r}")
+    if not path.startswith("~/"):
+        raise ValueError(f"{name} must be an absolute path, or begin with ~/, found {path!r}")
+
+
+def _check_version(name: str, version: Optional[str]) -> None:
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        Version(version or "0")
+    except InvalidVersion:
+        raise ValueError(f"{name} must be a version such as 0.8.1, found {version!r}") from None
 
 
 def names() -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Optional
 
 # Only the starter holds the other end of its input, so that ends with the starter, however that comes about.
 # SIGTERM first: an engine's client passes it on into the container, and can't do so with SIGKILL.
-_WATCH = 'read -r _; kill -TERM -- "$1" && sleep "$2" && kill -KILL -- "$1"'
+_WATCH = 'read -r _; kill -s TERM -- "$1" && sleep "$2" && kill -s KILL -- "$1"'
 
 
 class Guard:

@@ -21,6 +21,7 @@ from typing import Any, Callable, Optional
 
 from k3env.errors import Refused
 from k3env.node.cancel import Cancel
+from k3env.protocol import codec
 
 TIMEOUT_S = 30.0
 HELD, FAILED, DONE = "held", "failed", "done"
@@ -45,7 +46,13 @@ class Owner:
     """Seconds since the epoch on the owner's clock; for people only."""
 
     def __str__(self) -> str:
+        if not self.pid:
+            return f"{self.host}, unreadable owner.json"
         return f"{self.host} (pid {self.pid}, run {self.run}{', ' + self.person if self.person else ''})"
+
+
+UNKNOWN = Owner("unknown", "", "", 0, "", "", "")
+"""Whoever holds a lease whose owner.json can't be read."""
 
 
 class Lease:
@@ -66,8 +73,12 @@ class Lease:
         self._progress = ""
 
     def holder(self) -> Optional[Owner]:
-        """Return who holds the lease now, or None."""
-        return _read_owner(self._directory)
+        """Return who holds the lease now, UNKNOWN where that can't be read, or None."""
+        found = _read_owner(self._directory)
+        if found is not None or not os.path.lexists(self._directory):
+            return found
+        # It may have come just now, between the two looks.
+        return _read_owner(self._directory) or UNKNOWN
 
     def failed(self) -> Optional[dict[str, Any]]:
         """Return {host, result} with which this very task of this run failed on another host, or None."""
@@ -127,8 +138,7 @@ class Lease:
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
-        holder = self.holder()
-        if holder is None or holder.nonce != self._owner.nonce:
+        if not self._is_ours():
             return
         if failure is not None:
             record = {"run": self._owner.run, "task": self._owner.task, "host": self._owner.host, "result": failure}
@@ -160,8 +170,7 @@ class Lease:
             os.rename(staged, self._directory)
         except OSError:
             shutil.rmtree(staged, ignore_errors=True)
-            holder = self.holder()
-            if holder is None or holder.nonce != self._owner.nonce:
+            if not self._is_ours():
                 return False
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._failure)
@@ -169,13 +178,17 @@ class Lease:
         self._thread.start()
         return True
 
+    def _is_ours(self) -> bool:
+        holder = _read_owner(self._directory)
+        return holder is not None and holder.nonce == self._owner.nonce
+
     def _renew(self) -> None:
         """Raise the counter until released; an owner that can't do so for half the time must stop its work."""
         count, last = 0, time.monotonic()
         while not self._stop.wait(self._timeout_s / 6):
             count += 1
             try:
-                holder = self.holder()
+                holder = _read_owner(self._directory)
                 if holder is not None and holder.nonce == self._owner.nonce:
                     beat = {"count": count, "progress": self._progress}
                     _write_json(os.path.join(self._directory, "beat"), beat, self._owner.nonce)
@@ -249,7 +262,7 @@ def _read_json(path: str) -> Optional[dict[str, Any]]:
     try:
         with open(path, encoding="utf-8") as file:
             value = json.load(file)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
@@ -264,9 +277,10 @@ def _write_json(path: str, value: dict[str, Any], nonce: str) -> None:
 def _read_owner(directory: str) -> Optional[Owner]:
     value = _read_json(os.path.join(directory, "owner.json"))
     try:
-        return Owner(**value) if value else None
-    except TypeError:
+        found: Owner = codec.decode(Owner, value)
+    except codec.DecodeError:
         return None
+    return found
 
 
 def nonce() -> str:

@@ -10,6 +10,7 @@ from k3env.node.cancel import Cancel
 from k3env.node.lease import DONE, FAILED, HELD, Lease, Owner
 from k3env.protocol import codec
 from k3env.protocol.finding import Result
+from k3env.protocol.masking import Mask
 
 
 class held:  # noqa: N801 - reads as `with held(paths, …)`
@@ -22,8 +23,12 @@ class held:  # noqa: N801 - reads as `with held(paths, …)`
         cancel: Cancel,
         on_wait: Callable[[Owner, str], None],
         is_done: Callable[[], bool] = lambda: False,
+        mask: Optional[Mask] = None,
     ) -> None:
-        """The paths are taken in sorted order, so that two tasks can't wait for each other."""
+        """The paths are taken in sorted order, so that two tasks can't wait for each other.
+
+        `mask` hides secrets in what is left beside them, for others to read.
+        """
         self.adopted: Optional[Result] = None
         """The failure of the host that had the leases before, at this very task."""
         self.done = False
@@ -32,6 +37,7 @@ class held:  # noqa: N801 - reads as `with held(paths, …)`
         self._held: list[Lease] = []
         self._on_wait = on_wait
         self._is_done = is_done
+        self._mask = mask or Mask()
         self._failure: Optional[dict[str, Any]] = None
 
     def __enter__(self) -> held:
@@ -59,7 +65,7 @@ class held:  # noqa: N801 - reads as `with held(paths, …)`
     def progress(self, text: str) -> None:
         """Tell those who wait how far the work is."""
         for lease in self._held:
-            lease.progress(text)
+            lease.progress(self._mask.text(text))
 
     def confirm(self) -> None:
         """Raise Refused if one of the leases is not ours any more."""
@@ -69,10 +75,13 @@ class held:  # noqa: N801 - reads as `with held(paths, …)`
     def failed(self, error: BaseException) -> None:
         """Leave this failure for waiters of the same run; what was cancelled is nobody's failure."""
         if isinstance(error, K3Error):
-            self._failure = codec.encode(Result("failed", str(error), findings=(error.finding,)))
+            self._failure = self._mask.value(codec.encode(Result("failed", str(error), findings=(error.finding,))))
 
     def _adopt(self, record: dict[str, Any]) -> None:
-        result: Result = codec.decode(Result, record.get("result", {"status": "failed"}))
+        try:
+            result: Result = codec.decode(Result, record.get("result"))
+        except codec.DecodeError:
+            result = Result("failed", "what it said can't be read")
         host = record.get("host", "another host")
         self.adopted = Result("failed", f"failed on {host}: {result.message}", findings=result.findings)
 

@@ -1,31 +1,35 @@
 """Perform one task: the same road for every module.
 
 `changes`; none, ok. In check mode, report them. Else take the lease on `writes`, look again (another node may have
-done it), `apply`, and look once more: what is left fails the task. Then `judge`.
+done it), `apply`, and look once more: what is left fails the task. Then `judge`. A task with `retries` goes all of
+this road again while it fails; those tries of `apply` that follow each other have one lease.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, TextIO, cast
 
-from k3env.errors import K3Error, TaskFailed
+from k3env.errors import K3Error, Refused, TaskFailed
 from k3env.node import modules
 from k3env.node.cancel import Cancel, Cancelled
 from k3env.node.lease import Owner, nonce
 from k3env.node.leases import held, holders
 from k3env.node.machine import Machine
 from k3env.node.modules import Module
+from k3env.node.tries import Tries
 from k3env.protocol import codec
-from k3env.protocol.finding import FAIL, SKIP, Change, Evidence, Finding, Result
+from k3env.protocol.finding import EXCERPT_BYTES, FAIL, SKIP, Change, Evidence, Finding, Result
 from k3env.protocol.line import APPLY as APPLYING
 from k3env.protocol.line import PROGRESS, WAITING
+from k3env.protocol.masking import SHORTEST, Mask, mask_of, tail
 from k3env.protocol.plan import APPLY, STOP, Plan, Start, Task
 from k3env.protocol.profile import Profile
-from k3env.protocol.secret import reveal
+from k3env.protocol.secret import reveal, too_short
 
 UNFOLLOWED_S = 15.0
 """How long a plan that stops when nobody follows it goes on, seconds: a reconnect must fit in."""
@@ -60,11 +64,28 @@ class Performer:
             from k3env.node.followers import stop_when_unfollowed
 
             stop_when_unfollowed(run_dir, UNFOLLOWED_S)
-        return cls(Start(**start), codec.decode(Plan, plan), secrets, run_dir, emit, cancel)
+        # Its tasks are read one by one, so that one that can't be is a failed task.
+        whole: Plan = codec.decode(Plan, {**plan, "tasks": []})
+        made = cls(Start(**start), whole, secrets, run_dir, emit, cancel)
+        if made.mask:
+            from k3env.node.stderr import Masked
+
+            sys.stderr = cast(TextIO, Masked(sys.stderr, made.mask))
+        return made
+
+    @property
+    def mask(self) -> Mask:
+        """What hides the secrets of this run."""
+        return mask_of(tuple(self.secrets.values()))
 
     def perform(self, task: dict[str, Any]) -> dict[str, Any]:
         """Perform a task, JSON to JSON; whatever goes wrong becomes its result."""
-        result = self._perform(codec.decode(Task, task))
+        try:
+            decoded: Task = codec.decode(Task, task)
+        except codec.DecodeError as error:
+            result = _mismatched(f"a task: {error}")
+        else:
+            result = self._perform(decoded)
         self.pending = self.pending or (self.plan.mode != APPLY and result.status == "changed")
         encoded: dict[str, Any] = codec.encode(result)
         return encoded
@@ -107,17 +128,43 @@ class Performer:
                 "see what the path is, and whether this user may use it",
             )
         except (codec.DecodeError, KeyError, ImportError) as error:
-            return _failed("task.payload", f"module {task.module}: {error}", "use one k3env on controller and node")
+            return _mismatched(f"module {task.module}: {error}")
         except Exception as error:
             import traceback
 
-            trace = Evidence(os.path.join(self.run_dir, "worker.log"), None, traceback.format_exc()[-2000:])
-            traceback.print_exc()
+            said = self.mask.text(traceback.format_exc())
+            trace = Evidence(os.path.join(self.run_dir, "worker.log"), None, tail(said, EXCERPT_BYTES))
+            sys.stderr.write(said)
             found = f"{type(error).__name__}: {error}"
             return _failed("task.defect", f"a defect in module {task.module}: {found}", "please report it", trace)
 
     def _once(self, task: Task) -> Result:
+        self._refuse_secrets(task)
         module: Module = codec.decode(modules.find(task.module), reveal(task.parameters, self.secrets), task.module)
+        tries = Tries(task.retries, task.delay_s, self.cancel, lambda text: self._progress(task, text, None))
+        made: tuple[Change, ...] = ()
+        while True:
+            try:
+                result = self._whole(task, module, tries, made)
+            except (K3Error, OSError) as error:
+                if not tries.again(str(error)):
+                    raise
+                continue
+            if result.status != "failed" or not tries.again(result.message):
+                return result
+            made = result.changes
+
+    def _refuse_secrets(self, task: Task) -> None:
+        short = too_short([task.parameters, task.environment], self.secrets)
+        if short:
+            raise Refused(
+                f"the secret {short[0]} is too short to be hidden: it would be seen wherever it stands",
+                expected=f"at least {SHORTEST} characters", found="fewer", remedy="choose a longer one",
+                id="task.secret",
+            )  # fmt: skip
+
+    def _whole(self, task: Task, module: Module, tries: Tries, made: tuple[Change, ...]) -> Result:
+        """Go the whole road once; `made` are the changes of earlier tries."""
         machine = self._machine(task)
         profile: Profile = codec.decode(Profile, self.plan.profile)
         changes, message = module.changes(machine), ""
@@ -125,9 +172,10 @@ class Performer:
         if changes and self.plan.mode != APPLY:
             message, pending = self._holders(module, task), True
         elif changes:
-            changes, adopted = self._under_lease(task, module, machine)
+            changes, adopted = self._under_lease(task, module, machine, tries)
             if adopted is not None:
                 return adopted
+        changes = tuple(dict.fromkeys((*made, *changes)))
         findings = module.judge(machine, profile)
         if pending:
             findings = _after_pending(findings)
@@ -136,11 +184,15 @@ class Performer:
             return Result("failed", _summary(failed), changes, findings)
         return Result("changed" if changes else "ok", message, changes, findings)
 
-    def _under_lease(self, task: Task, module: Module, machine: Machine) -> tuple[tuple[Change, ...], Optional[Result]]:
+    def _under_lease(
+        self, task: Task, module: Module, machine: Machine, tries: Tries
+    ) -> tuple[tuple[Change, ...], Optional[Result]]:
         def is_done() -> bool:
             return not module.changes(machine)
 
-        with held(module.writes(), self._owner(task), self.cancel, self._waiting(task), is_done) as leases:
+        with held(module.writes(), self._owner(task), self.cancel, self._waiting(task), is_done, self.mask) as leases:
+            if leases.adopted is not None:
+                tries.spend()  # the other host has tried for all
             if leases.adopted is not None or leases.done:
                 return (), leases.adopted
 
@@ -150,17 +202,13 @@ class Performer:
 
             machine.on_progress(tell)
             machine.on_commit(leases.confirm)
-            tries = 1 + max(0, task.retries)
-            for left in reversed(range(tries)):
+            while True:
                 try:
                     return self._apply(task, module, machine), None
-                except K3Error as error:
-                    if not left:
+                except (K3Error, OSError) as error:
+                    if not tries.again(str(error)):
                         leases.failed(error)
                         raise
-                with self.cancel:
-                    time.sleep(task.delay_s)
-        raise AssertionError("a loop over at least one try returns or raises")
 
     def _apply(self, task: Task, module: Module, machine: Machine) -> tuple[Change, ...]:
         changes = module.changes(machine)
@@ -186,14 +234,15 @@ class Performer:
     def _machine(self, task: Task) -> Machine:
         return Machine(
             overlay=self.start.overlay,
-            environment=task.environment,
+            environment=reveal(task.environment, self.secrets),
+            mask=self.mask,
             name=f"{self.start.run}-{self.start.host}-{task.id}",
             cancel=self.cancel,
             on_progress=lambda text, fraction: self._progress(task, text, fraction),
         )
 
     def _progress(self, task: Task, text: str, fraction: Optional[float]) -> None:
-        self.emit(PROGRESS, task.id, {"text": text[:200], "fraction": fraction})
+        self.emit(PROGRESS, task.id, {"text": self.mask.text(text)[:200], "fraction": fraction})
 
     def _waiting(self, task: Task) -> Callable[[Any, str], None]:
         last: list[Any] = [None, 0.0]
@@ -205,8 +254,7 @@ class Performer:
 
         return tell
 
-    def _owner(self, task: Task) -> Any:
-
+    def _owner(self, task: Task) -> Owner:
         boot_id = Machine(overlay=self.start.overlay).text("/proc/sys/kernel/random/boot_id").strip()
         return Owner(
             host=self.start.host,
@@ -233,6 +281,10 @@ def _after_pending(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
 def _summary(failed: list[Finding]) -> str:
     first = failed[0].message or f"{failed[0].id}: expected {failed[0].expected}, found {failed[0].found}"
     return first if len(failed) == 1 else f"{first} (+{len(failed) - 1} more)"
+
+
+def _mismatched(what: str) -> Result:
+    return _failed("task.payload", what, "use one k3env on controller and node")
 
 
 def _refused(error: K3Error) -> Result:

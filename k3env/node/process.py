@@ -187,6 +187,26 @@ class _Tail:
         return shown
 
 
+def _start(
+    argv: Sequence[str], environment: Mapping[str, str], cwd: Optional[str], stderr: int, stdin: bytes
+) -> subprocess.Popen[bytes]:
+    """Start a command as leader of its own session, so that all of it can be ended."""
+    import tempfile
+
+    with tempfile.TemporaryFile() as source:
+        source.write(stdin)
+        source.seek(0)
+        return subprocess.Popen(
+            list(argv),
+            stdin=source,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            cwd=cwd,
+            env=dict(environment),
+            start_new_session=True,
+        )
+
+
 @contextmanager
 def _ended(child: subprocess.Popen[bytes], guarded: bool) -> Iterator[None]:
     """End a command and all that it started when the block is left, or, if guarded, when this process is killed."""

@@ -10,9 +10,12 @@ from typing import Any, Callable, Optional
 
 from k3env.errors import Refused
 from k3env.node.cancel import Cancel
+from k3env.node.guard import Guard
 from k3env.protocol import codec
 from k3env.protocol.finding import Result
 
+CHILD_GRACE_S = 6.0
+"""How long a child may take to end its own command when the worker was killed, seconds."""
 Emit = Callable[[str, Optional[str], dict[str, Any]], None]
 
 
@@ -48,7 +51,7 @@ def _in_child(entry: pwd.struct_passwd, work: Callable[[Emit], Result], emit: Em
     os.close(sender)
     result: Optional[Result] = None
     try:
-        with os.fdopen(receiver, "rb") as lines:
+        with Guard(pid, CHILD_GRACE_S), os.fdopen(receiver, "rb") as lines:
             while True:
                 with cancel:
                     line = lines.readline()

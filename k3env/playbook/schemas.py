@@ -123,11 +123,14 @@ def _keys(kind: type[Any], definitions: Schema, templates: bool = False) -> Sche
         definitions["SecretReference"]["properties"]["secret"]["pattern"] = "^(prompt|env:.+|file:.+)$"
     elif templates:
         definitions["SecretReference"] = _cleaned(schema.json_schema(keys.SecretReference, _REFERENCES))
-    return _cleaned(found, templates)
+    return _cleaned(found, templates, getattr(kind, "SECRETS", ()))
 
 
-def _cleaned(found: Schema, templates: bool = False) -> Schema:
-    """Return a schema of keys without what pydantic adds for nobody; each value may be null, or a template."""
+def _cleaned(found: Schema, templates: bool = False, secrets: tuple[str, ...] = ()) -> Schema:
+    """Return a schema of keys without what pydantic adds for nobody; each value may be null, or a template.
+
+    Those named in `secrets` may be a secret, or a mapping that holds some.
+    """
     found = {key: value for key, value in found.items() if key != "title"}
     needed = found.get("required", [])
     properties = {}
@@ -137,7 +140,8 @@ def _cleaned(found: Schema, templates: bool = False) -> Schema:
         if "default" in told and told["default"] is not None:
             described["default"] = told["default"]
         if templates:
-            value = {"anyOf": [*map(_inner, _arms(value, name in needed)), _TEMPLATE, _SECRET]}
+            arms = [_inner(arm, name in secrets) for arm in _arms(value, name in needed)]
+            value = {"anyOf": [*arms, _TEMPLATE, *([_SECRET] if name in secrets else [])]}
         elif name not in needed:
             value = {"anyOf": _arms(value, False)}
         properties[name] = {**described, **(value["anyOf"][0] if len(value.get("anyOf", ())) == 1 else value)}
@@ -151,9 +155,10 @@ def _arms(value: Schema, needed: bool) -> list[Schema]:
     return arms
 
 
-def _inner(arm: Schema) -> Schema:
+def _inner(arm: Schema, secret: bool) -> Schema:
     """Let the items of lists and mappings be templates too: text is text to a schema, anything else is not."""
     for key in ("items", "additionalProperties"):
-        if isinstance(arm.get(key), dict) and arm[key] and arm[key] != {"type": "string"}:
-            arm = {**arm, key: {"anyOf": [arm[key], _TEMPLATE]}}
+        if isinstance(arm.get(key), dict) and arm[key]:
+            more = ([] if arm[key] == {"type": "string"} else [_TEMPLATE]) + ([_SECRET] if secret else [])
+            arm = {**arm, key: {"anyOf": [arm[key], *more]}} if more else arm
     return arm

@@ -105,12 +105,14 @@ def tail(text: AnyStr, length: int) -> AnyStr:
 
 
 def _hidden(text: AnyStr, forms: tuple[AnyStr, ...], mask: AnyStr) -> AnyStr:
-    pieces, at = [], 0
+    at = 0
+    pieces: list[AnyStr] = []
     for begin, end in _spans(text, forms):
         if begin >= at:
-            pieces += [text[at:begin], mask]
+            pieces.append(text[at:begin] + mask)
         at = max(at, end)
-    return text[:0].join([*pieces, text[at:]]) if pieces else text
+    pieces.append(text[at:])
+    return text[:0].join(pieces)
 
 
 def _spans(text: Any, forms: tuple[Any, ...]) -> list[tuple[int, int]]:

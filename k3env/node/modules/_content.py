@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Optional
 
 from k3env.errors import Refused, TaskFailed
@@ -12,6 +12,7 @@ from k3env.node.modules import _ownership
 from k3env.node.modules._parameters import check_path
 from k3env.node.modules._place import FILE, Place, Standing
 from k3env.protocol.finding import Change, printable
+from k3env.protocol.masking import Mask
 
 MODE = 0o644
 _READ = 1 << 20
@@ -30,6 +31,8 @@ class WholeFile:
     group: Optional[str] = None
     hidden: bool = False
     """Whether nothing of its content may be shown."""
+    mask: Mask = field(default_factory=Mask)
+    """What hides the run's secrets in the lines that are shown, before these are cut."""
 
     def changes(self) -> tuple[Change, ...]:
         """Return what is different.
@@ -41,14 +44,14 @@ class WholeFile:
         standing = dest.standing()
         if standing is None:
             # Its directory may be what an earlier task would make: that it is missing is for `put` to say.
-            told = _HIDDEN if self.hidden else _head(self.content)
+            told = _HIDDEN if self.hidden else _head(self.content, self.mask)
             return (Change(dest.path, "absent", f"file {wanted.mode or MODE:04o}\n{told}".rstrip()),)
         _refuse_kind(dest, standing)
         there = dest.read(max(len(self.content) + 1, _READ))
         changes = wanted.changes(dest.path, standing, self.owner, self.group)
         if there == self.content:
             return changes
-        before, after = (_HIDDEN, _HIDDEN) if self.hidden else _first_difference(there, self.content)
+        before, after = (_HIDDEN, _HIDDEN) if self.hidden else _first_difference(there, self.content, self.mask)
         return (Change(f"content of {dest.path}", before, after), *changes)
 
     def put(self) -> None:
@@ -122,27 +125,28 @@ def _refuse_kind(dest: Place, standing: Standing) -> None:
     )
 
 
-def _head(content: bytes) -> str:
+def _head(content: bytes, mask: Mask) -> str:
     lines = _lines(content)
     more = f"\n… {len(lines) - _LINES} lines more" if len(lines) > _LINES else ""
-    return "\n".join(_cut(line) for line in lines[:_LINES]) + more
+    return "\n".join(_cut(line, mask) for line in lines[:_LINES]) + more
 
 
-def _first_difference(before: bytes, after: bytes) -> tuple[str, str]:
+def _first_difference(before: bytes, after: bytes, mask: Mask) -> tuple[str, str]:
     """Return the first lines that differ, with their number in front of them."""
     old, new = _lines(before), _lines(after)
     at = next((at for at, (one, other) in enumerate(zip(old, new)) if one != other), min(len(old), len(new)))
     if old == new:
         return f"{len(before)} bytes", f"{len(after)} bytes, other ends of lines"
-    return _shown(old, at), _shown(new, at)
+    return _shown(old, at, mask), _shown(new, at, mask)
 
 
-def _shown(lines: list[str], at: int) -> str:
+def _shown(lines: list[str], at: int, mask: Mask) -> str:
     if at >= len(lines):
         return f"line {at + 1}: none"
     more = f"\n… {len(lines) - at - _LINES} lines more" if len(lines) - at > _LINES else ""
     return (
-        "\n".join(f"line {number}: {_cut(line)}" for number, line in enumerate(lines[at : at + _LINES], at + 1)) + more
+        "\n".join(f"line {number}: {_cut(line, mask)}" for number, line in enumerate(lines[at : at + _LINES], at + 1))
+        + more
     )
 
 
@@ -150,5 +154,6 @@ def _lines(content: bytes) -> list[str]:
     return content.decode("utf-8", "replace").splitlines()
 
 
-def _cut(line: str) -> str:
+def _cut(line: str, mask: Mask) -> str:
+    line = mask.text(line)
     return printable(line if len(line) <= _COLUMNS else f"{line[: _COLUMNS - 1]}…")

@@ -87,7 +87,7 @@ def failed(machine: Machine, step: Step, done: Completed) -> TaskFailed:
 
 def _typed(machine: Machine, step: Step) -> str:
     """Return a step's command as a person would type it, without secrets."""
-    return machine.mask.text(" ".join(map(shlex.quote, step.argv)))
+    return " ".join(shlex.quote(machine.mask.text(word)) for word in step.argv)
 
 
 def _ending(step: Step, done: Completed) -> str:

@@ -53,4 +53,5 @@ class Copy(Module):
 
     def _file(self, machine: Machine) -> WholeFile:
         content = (self.content or "").encode()
-        return WholeFile(place(self.dest, machine), content, self.mode, self.owner, self.group, self.sensitive)
+        dest = place(self.dest, machine)
+        return WholeFile(dest, content, self.mode, self.owner, self.group, self.sensitive, machine.mask)

@@ -52,6 +52,7 @@ FITS = [
     TASK + "{copy: {dest: /a, content: {secret: 'env:X'}}, loop: '{{ x }}', loop_control: {label: a}}\n",
     TASK + "{cache_dirs: {base: /a, min_free_gib: '{{ x }}'}, timeout: 1.5, environment: {A: {secret: prompt}}}\n",
     TASK + "{pip_packages: {packages: ['{{ x }}', b], checkout: /r, environment: {A: '1'}}, when: null}\n",
+    TASK + "{command: {argv: [a], creates: /a, environment: {A: {secret: prompt}}}}\n",
     TASK + "{git_checkout: {repo: /r, url: u, commit: '{{ c }}', submodules: '{{ true }}', lfs: null}}\n",
 ]
 
@@ -87,6 +88,8 @@ WRONG = [
     TASK + "{file: {path: /x}, timeout: 10m}\n",
     TASK + "{file: {path: /x}, environment: {A: 1}}\n",
     TASK + "{file: {path: /x}, environment: {A: {secret: 'vault:x'}}}\n",
+    TASK + "{command: {argv: [a, {secret: prompt}], creates: /a}}\n",
+    TASK + "{cache_dirs: {base: {secret: prompt}}}\n",
     TASK + "{verify: {checks: gpu}}\n",
     TASK + "{block: [{file: {path: /x}}], rescue: []}\n",
     TASK + "{block: [{file: {path: /x}}], retries: 1}\n",

@@ -21,6 +21,7 @@ class Demo:
     """Something with parameters of every type."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "use_attribute_docstrings": True}
+    SECRETS: ClassVar[tuple[str, ...]] = ("environment",)
 
     packages: tuple[str, ...]
     """Requirements."""
@@ -175,7 +176,7 @@ def test_secrets_count_as_text() -> None:
     node = Node.of({}, Position("p.yml", 1, 1))
     secret = {"packages": ["a"], "environment": {"TOKEN": Secret("env:TOKEN")}}
     assert schema.validate(Demo, secret, node, "demo").packages == ("a",)
-    with pytest.raises(DocumentError, match="must be a whole number"):
+    with pytest.raises(DocumentError, match="jobs of demo can't be a secret"):
         schema.validate(Demo, {"packages": ["a"], "jobs": Secret("env:JOBS")}, node, "demo")
 
 

@@ -12,7 +12,9 @@ import pytest
 
 from k3env import payload
 from k3env.errors import Refused
+from k3env.node.checks import select
 from k3env.protocol.plan import CHECK
+from k3env.protocol.profile import Paths, Profile
 from tests.agent import Agent, task
 
 
@@ -174,15 +176,85 @@ def test_retries_are_tries_after_the_first(agent: Agent, tmp_path: Path) -> None
     assert tries.read_text() == "x\n" * 3
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
-def test_a_task_of_another_user_runs_as_that_user(agent: Agent, tmp_path: Path) -> None:
+def test_all_of_a_task_is_tried_again(agent: Agent, tmp_path: Path) -> None:
+    """A command that only reads, a check, and changes that hold while what is judged does not."""
+
+    def counting(name: str, then: str) -> list[str]:
+        tries = tmp_path / name
+        return ["sh", "-c", f"echo x >> {tries}; {then.format(n=f'$(wc -l < {tries})')}"]
+
+    base = tmp_path / "cache"
+    late = ["sh", "-c", f"(sleep 1; mkdir -m 700 {base}) > /dev/null 2>&1 & touch {tmp_path / 'begun'}"]
+    jobs = [
+        replace(task("command", argv=counting("read", "[ {n} -ge 3 ]"), read_only=True), retries=2, delay_s=0.1),
+        task("command", "1.2", argv=["setsid", "-f", *late], creates=str(tmp_path / "begun")),
+        replace(task("verify", "1.3", checks=["cache.owner"]), retries=20, delay_s=0.2),
+        replace(task("command", "1.4", argv=counting("never", "false"), read_only=True), retries=2, delay_s=0.1),
+    ]
+    heard = agent.follow(jobs, profile=Profile(paths=Paths(cache_base=str(base))))
+    assert heard.results() == {"1.1": "ok", "1.2": "changed", "1.3": "ok", "1.4": "failed"}, heard.events
+    assert (tmp_path / "read").read_text() == (tmp_path / "never").read_text() == "x\n" * 3
+    told = [event.data["text"] for event in heard.events if event.kind == "progress" and event.task == "1.4"]
+    assert told and told[0].startswith("retry 1 of 2 in 0.1 s: a command failed")
+
+
+@pytest.mark.parametrize("name", [None, "nobody"], ids=["itself", "another user"])
+def test_a_command_does_not_outlive_a_killed_worker(agent: Agent, tmp_path: Path, name: str | None) -> None:
+    if name and os.geteuid() != 0:
+        pytest.skip("only root becomes another user")
+    opened(agent, tmp_path)
+    pids = tmp_path / "open" / "pids"
+    script = f"sleep 300 & echo $! > {pids}; echo $$ >> {pids}; wait"
+    job = replace(task("command", argv=["sh", "-c", script], creates=str(tmp_path / "never")), become_user=name)
+    agent.follow([job], until=lambda event: event.kind == "apply")
+    ends = time.monotonic() + 10
+    while not pids.exists() or len(pids.read_text().split()) < 2:
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+    os.kill(int((agent.run_dir / "pid").read_text()), signal.SIGKILL)
+    time.sleep(2)
+    assert not [pid for pid in pids.read_text().split() if running(int(pid))]
+
+
+def running(pid: int) -> bool:
+    try:
+        return b") Z" not in Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+
+
+def opened(agent: Agent, tmp_path: Path) -> Path:
+    """Let every user into a test's directory, and return one that all may write in."""
     agent.python = "/usr/bin/python3"  # one that every user may run
     place = tmp_path / "open"
-    place.mkdir(mode=0o777)
+    place.mkdir()
     place.chmod(0o777)
     for parent in [tmp_path, *tmp_path.parents][:4]:
         parent.chmod(parent.stat().st_mode | 0o055)
-    made = place / "made"
+    return place
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+def test_another_user_finds_all_checks_and_modules(agent: Agent, tmp_path: Path) -> None:
+    """Though the state directory, from which they were imported, is closed to that user."""
+    place = opened(agent, tmp_path)
+    (place / "cache").mkdir()
+    profile = Profile(paths=Paths(cache_base=str(place / "cache")))
+    tasks = [task("verify", checks=["*"]), task("verify", "1.2", checks=["cache.*", "gpu.driver.version"])]
+    jobs = [replace(item, become_user="nobody", ignore_errors=True) for item in tasks]
+    heard = agent.follow(jobs, profile=profile)
+    assert agent.state.stat().st_mode & 0o777 == 0o700
+    ids = {finding["id"] for finding in heard.result()["findings"]}
+    assert {rule.id for rule in select(("*",))} == ids
+    assert len(heard.result("1.2")["findings"]) == len(select(("cache.*", "gpu.driver.version")))
+    misspelt = replace(task("verify", checks=["gpu.drivr.*"]), become_user="nobody")
+    again = Agent(tmp_path, "/usr/bin/python3").follow([misspelt])
+    assert "did you mean gpu.dri" in again.result()["message"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+def test_a_task_of_another_user_runs_as_that_user(agent: Agent, tmp_path: Path) -> None:
+    made = opened(agent, tmp_path) / "made"
     job = replace(task("command", argv=["touch", str(made)], creates=str(made)), become_user="nobody")
     assert agent.follow([job]).results() == {"1.1": "changed"}
     assert made.stat().st_uid == 65534

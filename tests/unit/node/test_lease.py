@@ -6,16 +6,20 @@ import json
 import multiprocessing
 import os
 import signal
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from k3env.errors import Refused, TaskFailed
 from k3env.node.cancel import Cancel, Cancelled
-from k3env.node.lease import DONE, HELD, Lease, Owner, nonce
-from k3env.node.leases import held
+from k3env.node.lease import DONE, FAILED, HELD, Lease, Owner, nonce
+from k3env.node.leases import held, holders
 
+USR = (signal.SIGUSR1, signal.SIGUSR2)
+TIMERS: list[threading.Timer] = []
 FORK = multiprocessing.get_context("fork")
 
 
@@ -25,6 +29,17 @@ def owner(host: str = "a", run: str = "r1", task: str = "1.1", boot_id: str = "b
 
 def quiet(holder: Owner, progress: str) -> None:
     """Wait without a word."""
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """Give signals back to whom they belonged: `_after` takes them."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGALRM, *USR)}
+    yield
+    while TIMERS:
+        TIMERS.pop().cancel()
+    for number, handler in kept.items():
+        signal.signal(number, handler)
 
 
 def test_only_one_of_many_processes_works_at_a_time(tmp_path: Path) -> None:
@@ -164,6 +179,49 @@ def test_no_lease_where_nothing_can_be_written(tmp_path: Path) -> None:
     assert caught.value.finding.id == "run.lease" and str(tmp_path / "gone") in (caught.value.finding.expected or "")
 
 
+UNREADABLE = {
+    "binary": b"\xff\xfe\x00{",
+    "cut off": b'{"host": "a", "no',
+    "a list": b"[1]",
+    "wrong types": b'{"host": 5, "nodename": [], "boot_id": {}, "pid": "1", "pid_namespace": 0, "run": 1, "task": 2}',
+    "deep": b"[" * 100_000,
+    "of another version": b'{"host": "a", "colour": "red"}',
+    "absent": None,
+}
+
+
+@pytest.mark.parametrize("record", UNREADABLE.values(), ids=UNREADABLE)
+def test_who_waits_for_an_owner_that_can_not_be_read_is_told_so_at_once(tmp_path: Path, record: bytes | None) -> None:
+    target, directory = str(tmp_path / "repo"), tmp_path / ".repo.k3env-lease"
+    directory.mkdir()
+    (directory / "beat").write_bytes(b"\xff")
+    if record is not None:
+        (directory / "owner.json").write_bytes(record)
+    told: list[tuple[float, str, str]] = []
+    begun = time.monotonic()
+    lease = Lease(target, owner(), Cancel(), timeout_s=0.6)
+    state = lease.acquire(lambda holder, progress: told.append((time.monotonic(), str(holder), holder.host)))
+    assert state == HELD and time.monotonic() - begun > 0.5, "and it is taken over only when it is dead"
+    assert told[0][0] - begun < 0.5 and told[0][1:] == ("unknown, unreadable owner.json", "unknown")
+    assert str(lease.holder()).startswith("a (pid")
+    lease.release()
+
+
+def test_check_mode_names_an_owner_that_can_not_be_read(tmp_path: Path) -> None:
+    (tmp_path / ".repo.k3env-lease").mkdir()
+    (found,) = holders((str(tmp_path / "repo"),), owner())
+    assert str(found[1]) == "unknown, unreadable owner.json"
+
+
+def test_a_failure_that_can_not_be_read_is_adopted_all_the_same(tmp_path: Path) -> None:
+    me = owner()
+    record = {"run": me.run, "task": me.task, "host": "a", "result": {"status": [], "colour": 1}}
+    (tmp_path / ".repo.k3env-failed.json").write_text(json.dumps(record))
+    assert Lease(str(tmp_path / "repo"), me, Cancel()).acquire(quiet) == FAILED
+    with held((str(tmp_path / "repo"),), me, Cancel(), quiet) as leases:
+        assert leases.adopted is not None and leases.adopted.message == "failed on a: what it said can't be read"
+
+
 def _after(seconds: float) -> Cancel:
     """A wish to stop that comes by itself."""
     cancel = Cancel()
@@ -173,9 +231,8 @@ def _after(seconds: float) -> Cancel:
         cancel.request("enough")
         os.kill(os.getpid(), signal.SIGTERM)
 
-    import threading
-
     timer = threading.Timer(seconds, wish)
     timer.daemon = True
     timer.start()
+    TIMERS.append(timer)
     return cancel

@@ -11,6 +11,7 @@ import pytest
 
 from k3env.node import process
 from k3env.node.cancel import Cancel
+from k3env.protocol.masking import Mask
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
 
@@ -99,6 +100,36 @@ def test_inactivity_spares_silent_work_and_ends_silent_sleep() -> None:
         == 5
     )
     assert silent("sleep 60").timed_out
+
+
+def test_streaming_hides_a_secret_that_comes_in_two_pieces() -> None:
+    log, lines = io.BytesIO(), []
+    done = process.stream(
+        ["sh", "-c", "printf 'one s3c'; sleep 0.3; printf 'ret two\\nline 1\\n'; sleep 0.2; echo 'li'; printf 'ne 1'"],
+        environment=ENVIRONMENT,
+        inactivity_s=10,
+        on_line=lines.append,
+        log=log,
+        cancel=Cancel(),
+        mask=Mask(["s3cret", "line 1\nline 2"]),
+    )
+    assert lines == ["one ******** two", "********", "li", "ne 1"]
+    assert log.getvalue() == done.stdout == b"one ******** two\n********\nli\nne 1"
+
+
+def test_output_is_hidden_before_it_is_cut() -> None:
+    script = "printf s3cret-token; head -c 1048570 /dev/zero"
+    done = sh(script, mask=Mask(["s3cret-token"]))
+    assert len(done.stdout) == process.OUTPUT_BYTES and b"token" not in done.stdout
+
+
+def test_a_guard_goes_with_its_command_and_a_killed_command_needs_none() -> None:
+    beside = "cat /proc/$PPID/task/$PPID/children | tr ' ' '\\n' | while read -r p; do cat /proc/$p/cmdline; echo; done"
+    assert sh(beside, guarded=True).text.count("k3env-guard") == 1
+    assert sh("sleep 60", guarded=True, timeout_s=0.2).timed_out
+    with pytest.raises(FileNotFoundError):
+        run("/no/such/program", guarded=True)
+    assert Path(f"/proc/self/task/{os.getpid()}/children").read_text() == ""
 
 
 def test_evidence_is_what_a_person_would_type_with_what_it_said() -> None:

@@ -39,7 +39,7 @@ def test_a_task_gets_its_final_values() -> None:
         module="demo",
         parameters={"path": "/play/s", "jobs": 3, "install": "resolve"},
         become_user="root",
-        environment={"A": "/play", "B": {"$secret": "env:TOKEN"}},  # type: ignore[dict-item]
+        environment={"A": "/play", "B": {"$secret": "env:TOKEN"}},
         timeout_s=60.0,
         retries=1,
         delay_s=2.0,
@@ -141,6 +141,21 @@ WRONG_SETTINGS = [
     ("trtllm_jobs", "atuo", "trtllm_jobs of the shipped variables must be", "did you mean auto?"),
     ("container", {"engine": "dokcer", "image": "i"}, "container.engine", "did you mean docker?"),
     ("container", {"enigne": "docker"}, "no parameter enigne", "did you mean engine?"),
+    ("driver_min", "abc", "driver_min must be a dotted number", ""),
+    ("driver_min", "580.", "driver_min must be a dotted number", ""),
+    ("gpus_per_node", 0, "gpus_per_node must be at least 1", ""),
+    ("trtllm_jobs", 0, "trtllm_jobs must be at least 1", ""),
+    ("trtllm_arch", "sm_103", "trtllm_arch: expected native, all", ""),
+    ("trtllm_repo", "TensorRT-LLM", "trtllm_repo must be an absolute path", ""),
+    ("trtllm_venv", ".venv-3.12", "trtllm_venv must be an absolute path", ""),
+    ("k3env_state_dir", "~/state", "k3env_state_dir must be an absolute path", ""),
+    ("cache_base", "cache", "cache_base must be an absolute path", ""),
+    ("checkpoint", "kimi", "checkpoint must be an absolute path", ""),
+    ("serve_config", "a.yml", "serve_config must be an absolute path", ""),
+    ("einops_version", "latest", "einops_version must be a version", ""),
+    ("builder", "gb300-01", "builder has no effect yet", ""),
+    ("flashinfer_step", "pin", "must be one of auto, fork, none", "pin"),
+    ("trtllm_url", {"secret": "env:T"}, "trtllm_url of the shipped variables can't be a secret", "environment: {NAME"),
 ]
 
 
@@ -152,6 +167,32 @@ def test_settings_fail_where_they_were_set(name: str, value: object, message: st
     assert finding.subject == "hosts.yml:1:1"
     assert message in finding.message
     assert detail in f"{finding.found} {finding.remedy}"
+
+
+# task, place; with the variable `token`, a secret
+EXPOSED = [
+    ("{command: {argv: [a, {secret: 'env:T'}], creates: /x}}", "p.yml:4:28"),
+    ("{command: {argv: [a, '{{ token }}'], creates: /x}}", "p.yml:4:28"),
+    ("{command: {argv: '{{ [token] }}', creates: /x}}", "p.yml:4:24"),
+    ("{command: {argv: [a], unless: [b, '{{ token }}']}}", "p.yml:4:41"),
+    ("{command: {argv: [a], creates: '{{ token }}'}}", "p.yml:4:38"),
+    ("{cache_dirs: {base: {secret: 'env:T'}}}", "p.yml:4:27"),
+    ("{cache_dirs: {base: '{{ token }}'}}", "p.yml:4:27"),
+    ("{pip_packages: {venv: /v, packages: [a], index_url: {secret: 'env:T'}}}", "p.yml:4:59"),
+    ("{git_checkout: {repo: /r, commit: '{{ x }}', url: {secret: 'env:T'}}}", "p.yml:4:57"),
+    ("{copy: {dest: '{{ token }}', content: x}}", "p.yml:4:21"),
+    ("{demo: {path: /x, container: {engine: docker, image: {secret: 'env:T'}}}}", "p.yml:4:60"),
+]
+
+
+@pytest.mark.parametrize("body, place", EXPOSED, ids=[case[0] for case in EXPOSED])
+def test_a_secret_stands_only_where_nobody_else_sees_it(body: str, place: str) -> None:
+    with pytest.raises(DocumentError, match="can't be a secret: others would see it") as caught:
+        task(body, variables={"token": {"secret": "env:T"}})
+    finding = caught.value.finding
+    assert (finding.subject, finding.found) == (place, "{secret: env:T}")
+    assert finding.expected in ("a secret in environment alone", "a secret in content alone")
+    assert "environment: {NAME: {secret: env:T}}" in (finding.remedy or "")
 
 
 def test_the_profile_and_its_origins() -> None:

@@ -85,7 +85,7 @@ def test_what_can_be_told_to_the_main_job() -> None:
     assert (caches.parameters["base"], ranks.parameters["venv"]) == ("/local/c", "/v")
 
 
-@pytest.mark.parametrize("step, installed", [("auto", True), ("fork", True), ("pin", False), ("none", False)])
+@pytest.mark.parametrize("step, installed", [("auto", True), ("fork", True), ("none", False)])
 def test_the_step_of_flashinfer(step: str, installed: bool) -> None:
     found = tasks("trtllm", *GIVEN, f"flashinfer_step={step}", tags=("deps",))
     assert [task.name for task in found if "FlashInfer" in task.name] == ["FlashInfer for Kimi K3"] * installed
