@@ -25,6 +25,8 @@ from k3env.protocol import codec
 
 TIMEOUT_S = 30.0
 HELD, FAILED, DONE = "held", "failed", "done"
+LOST = "the lease was lost"
+"""Why an owner that can't renew stops its work."""
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,10 @@ class Lease:
             shutil.rmtree(staged, ignore_errors=True)
             if not self._is_ours():
                 return False
+        if self.failed() is not None:
+            # The one before us has failed at this very task since we looked.
+            self._remove(self._directory)
+            return False
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._failure)
         self._thread = threading.Thread(target=self._renew, daemon=True)
@@ -197,7 +203,7 @@ class Lease:
             except OSError:
                 holder = None
             if holder is not None or time.monotonic() - last > self._timeout_s / 2:
-                self._cancel.request("the lease was lost")
+                self._cancel.request(LOST)
                 os.kill(os.getpid(), 15)
                 return
 

@@ -17,7 +17,7 @@ from typing import Any, Callable, Optional, TextIO, cast
 from k3env.errors import K3Error, Refused, TaskFailed
 from k3env.node import modules
 from k3env.node.cancel import Cancel, Cancelled
-from k3env.node.lease import Owner, nonce
+from k3env.node.lease import LOST, Owner, nonce
 from k3env.node.leases import held, holders
 from k3env.node.machine import Machine
 from k3env.node.modules import Module
@@ -98,6 +98,11 @@ class Performer:
                 signal.setitimer(signal.ITIMER_REAL, task.timeout_s)
             return self._as_user(task)
         except Cancelled:
+            if self.cancel.reason == LOST:
+                remedy = "another node may have taken the work over; see who, and run it again: what is done is kept"
+                return _failed(
+                    "run.lease_lost", f"{LOST}: this node stood still too long, or its filesystem did", remedy
+                )
             if not self.cancel.expired:
                 return Result("cancelled", self.cancel.reason)
             self.cancel.expired = False

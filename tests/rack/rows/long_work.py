@@ -136,7 +136,7 @@ def terminal_closed(ground: Ground) -> Seen:
         return seen(said, "", "attach: 0, the build was finished; then 0, changes nothing", code=said.code)
 
 
-@row("worker killed (SIGKILL), in a build", broken="what the worker had started goes on, beside the next run's build")
+@row("worker killed (SIGKILL), in a build")
 def worker_killed(ground: Ground) -> Seen:
     with ground.site() as site:
         play = site.build(BUILD_S)
@@ -196,7 +196,6 @@ def rebooted(ground: Ground) -> Seen:
 @row(
     "node frozen for longer than the lease, then thawed",
     slow=True,
-    broken="a lost lease ends the run with 130, as if the person had interrupted it, and without a finding",
 )
 def frozen(ground: Ground) -> Seen:
     with ground.site("a", "b") as site:

@@ -236,3 +236,20 @@ def _after(seconds: float) -> Cancel:
     timer.start()
     TIMERS.append(timer)
     return cancel
+
+
+def test_a_failure_between_looking_and_taking_is_adopted_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = str(tmp_path / "repo")
+    first = Lease(target, owner("a"), Cancel(), timeout_s=5)
+    assert first.acquire(quiet) == HELD
+    waiter = Lease(target, owner("b"), Cancel(), timeout_s=5)
+    take = Lease._try
+
+    def just_before(lease: Lease) -> bool:
+        monkeypatch.setattr(Lease, "_try", take)
+        first.release({"status": "failed", "message": "the build failed"})
+        return take(lease)
+
+    monkeypatch.setattr(Lease, "_try", just_before)
+    assert waiter.acquire(quiet) == "failed" and waiter.failed() is not None
+    assert waiter.holder() is None, "nobody holds it after that"
