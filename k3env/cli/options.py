@@ -145,6 +145,19 @@ def _forks(name: str, value: str) -> int:
     return int(value)
 
 
+def _user(name: str, value: str) -> str:
+    from k3env.inventory.hosts import valid_user
+
+    if valid_user(value):
+        return value
+    raise UsageError(
+        f"--{_dashed(name)} {value} is no user name",
+        expected="a name without blanks, `:`, `/` and a dash in front",
+        found=value,
+        remedy=f"for example --{_dashed(name)} root",
+    )
+
+
 def parse_choice(name: str, value: str, known: tuple[str, ...]) -> str:
     """Return an option's value that is one of some words.
 
@@ -166,6 +179,8 @@ def _one_of(*known: str) -> Any:
 
 
 _READERS: dict[str, Any] = {
+    "user": _user,
+    "become_user": _user,
     "tags": _words,
     "skip_tags": _words,
     "timeout": _number,

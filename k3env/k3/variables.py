@@ -42,9 +42,9 @@ class Variables:
     """Compilers at a time; auto: by the CPUs and the memory of the building node."""
     trtllm_venv: str = _variable("auto", "scripts/build_wheel.py: .venv-X.Y in the checkout")
     """Path of the virtual environment; auto: found in the checkout by the interpreter."""
-    flashinfer_step: Literal["auto", "fork", "none"] = _variable("auto", GUIDE)
-    """FlashInfer: fork installs flashinfer_commit, none leaves it alone, auto installs the fork where the checkout asks
-    for it.
+    flashinfer_step: Literal["auto", "fork", "pin", "none"] = _variable("auto", GUIDE)
+    """FlashInfer: fork installs flashinfer_commit, auto does where the checkout asks for it, pin keeps what the checkout's
+    requirements pin (the build installs that) and checks it, none leaves it alone.
     """
     flashinfer_url: str = _variable("https://github.com/PerkzZheng/flashinfer-k3.git", GUIDE)
     """Git repository of the FlashInfer that Kimi K3 uses; or a mirror."""

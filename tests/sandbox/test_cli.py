@@ -100,6 +100,8 @@ BAD_OPTIONS = {
     "variable": (["--hosts", "sandbox", "--extra-vars", "gpus_per_nod=4"], "gpus_per_node"),
     "no equals": (["--hosts", "sandbox", "--extra-vars", "gpus"], "NAME=VALUE"),
     "no hosts": ([], "--hosts"),
+    "user": (["--hosts", "sandbox", "--user=-oProxyCommand=x"], "user name"),
+    "become user": (["--hosts", "sandbox", "--become-user", "a b"], "user name"),
 }
 
 

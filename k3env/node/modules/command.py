@@ -106,6 +106,14 @@ class Command(Module):
         done = self._run(machine, self.argv, self.timeout_s)
         if not done.ok:
             raise self._failed("a command failed", done, f"exit code 0 within {self.timeout_s:g} s")
+        left = self.changes(machine)
+        if left:
+            raise TaskFailed(
+                f"a command ended with 0 without doing its work: {self._words()}: {left[0].before}",
+                expected=left[0].after, found=left[0].before,
+                remedy="see what it said; let it fail where its work fails, and see that its guard asks for that work",
+                evidence=(done.evidence(),), id="task.unproven",
+            )  # fmt: skip
 
     def judge(self, machine: Machine, profile: Profile) -> tuple[Finding, ...]:
         """Run a command that only reads, and return what it said.
@@ -138,8 +146,8 @@ class Command(Module):
         found = f"no end after {done.duration_s:.0f} s" if done.timed_out else f"exit code {done.exit_code}"
         return TaskFailed(
             f"{message}: {self._words()}: {found}", expected=expected, found=found,
-            remedy="see what it said; raise timeout_s if it needs longer", evidence=(done.evidence(),),
-            id="command.failed",
+            remedy="raise timeout_s if it needs longer" if done.timed_out else "see what it said",
+            evidence=(done.evidence(),), id="command.failed",
         )  # fmt: skip
 
     def _words(self) -> str:

@@ -48,11 +48,13 @@ def test_creates(tmp_path: Path, machine: Watched) -> None:
     assert len(module.changes(machine)) == 1
 
 
-def test_creates_that_makes_nothing_leaves_its_change(tmp_path: Path, machine: Watched) -> None:
-    module = Command(("true",), creates=str(tmp_path / "never"))
-    changes = module.changes(machine)
-    module.apply(machine, changes)
-    assert module.changes(machine) == changes, "the worker fails a task with changes left"
+def test_creates_that_makes_nothing_fails_with_what_the_command_said(tmp_path: Path, machine: Watched) -> None:
+    module = Command(("sh", "-c", "echo cannot do it >&2; true"), creates=str(tmp_path / "never"))
+    with pytest.raises(TaskFailed, match="ended with 0 without doing its work") as caught:
+        module.apply(machine, module.changes(machine))
+    finding = caught.value.finding
+    assert finding.id == "task.unproven" and "never is absent" in (finding.found or "")
+    assert finding.evidence[0].excerpt == "cannot do it"
 
 
 def test_removes(tmp_path: Path, machine: Watched) -> None:
