@@ -28,6 +28,8 @@ _KINDS = {
 }
 _KIND_OF = {fstype: kind for kind, names in _KINDS.items() for fstype in names.split()}
 _OVERLAYS = ("overlay", "overlayfs")
+_STATS = {"ext2/ext3": "ext4", "overlayfs": "overlay", "nfs": "nfs4", "fuseblk": "fuse"}
+"""What coreutils' stat calls a filesystem, where mountinfo has another word."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,16 @@ def mounts(machine: Machine) -> tuple[Mount, ...]:
 
     Source: /proc/self/mountinfo, as proc(5) describes it. A container sees its own.
     """
-    return tuple(_mount(line) for line in machine.text(MOUNTINFO).splitlines() if line)
+    table = tuple(_mount(line) for line in machine.text(MOUNTINFO).splitlines() if line)
+    return table if any(mount.point == "/" for mount in table) else (_chroots(machine), *table)
+
+
+def _chroots(machine: Machine) -> Mount:
+    """Return the mount of a chroot's root, which mountinfo does not show: its type is what stat(1) calls it."""
+    named = machine.run(("stat", "-f", "-c", "%T", "/")).text.strip()
+    flags = os.statvfs("/").f_flag
+    options = [name for name, flag in (("ro", os.ST_RDONLY), ("noexec", os.ST_NOEXEC)) if flags & flag]
+    return Mount("/", _STATS.get(named, named), "the root of a chroot", tuple(options))
 
 
 def containing(table: tuple[Mount, ...], path: str) -> Mount:

@@ -151,3 +151,13 @@ def test_a_wrong_mountinfo_is_unreadable_not_local(tmp_path: Path) -> None:
     profile = Profile(paths=Paths(cache_base=os.fspath(tmp_path)))
     found = Facts(node, profile).collect((cache_filesystem,))[cache_filesystem]
     assert "another form" in found.reason
+
+
+def test_a_chroot_does_not_see_its_own_mount(tmp_path: Path) -> None:
+    """In a chroot that is no mount point, mountinfo begins with /proc: the root's type is then stat's."""
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/mountinfo").write_text("30 1 0:5 / /proc rw,nosuid shared:1 - proc proc rw\n")
+    machine = Machine(overlay=str(tmp_path))
+    found = containing(mounts.mounts(machine), "/var/tmp")
+    assert (found.point, found.source) == ("/", "the root of a chroot")
+    assert found.kind in ("local", "ambiguous", "network"), found.fstype
