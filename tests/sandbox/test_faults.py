@@ -72,7 +72,7 @@ def test_the_next_run_finds_the_dead_tray_alive_again(fault_site: Site, said: Sa
 
 @pytest.mark.parametrize("host", ["refuses", "silent"])
 def test_a_dead_tray_alone_is_unreachable(fault_site: Site, host: str) -> None:
-    alone = fault_site.provision(*FAULTS, "--timeout", "3", hosts=host)
+    alone = fault_site.provision(*FAULTS, hosts=host)
     assert alone.code == 4 and alone.statuses() == {host: "unreachable"}
 
 
