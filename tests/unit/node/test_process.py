@@ -124,12 +124,14 @@ def test_output_is_hidden_before_it_is_cut() -> None:
 
 
 def test_a_guard_goes_with_its_command_and_a_killed_command_needs_none() -> None:
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    before = children.read_text()
     beside = "cat /proc/$PPID/task/$PPID/children | tr ' ' '\\n' | while read -r p; do cat /proc/$p/cmdline; echo; done"
     assert sh(beside, guarded=True).text.count("k3env-guard") == 1
     assert sh("sleep 60", guarded=True, timeout_s=0.2).timed_out
     with pytest.raises(FileNotFoundError):
         run("/no/such/program", guarded=True)
-    assert Path(f"/proc/self/task/{os.getpid()}/children").read_text() == ""
+    assert children.read_text() == before
 
 
 def test_evidence_is_what_a_person_would_type_with_what_it_said() -> None:
