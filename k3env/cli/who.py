@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from k3env.inventory.variables import extra
 
 SANDBOX = "k3env_sandbox"
 """The variable that makes a host a tray of the sandbox."""
+_DESCRIPTOR = re.compile(r"/dev/(fd/|stdin$)|/proc/(self|[0-9]+)/fd/")
 
 
 @dataclass(frozen=True)
@@ -72,10 +74,15 @@ def _given(options: Options) -> list[str]:
 
 def as_recorded(options: Options) -> Options:
     """Return options that mean the same from another directory and another environment, for `attach` and `cancel`."""
-    inventory = tuple(str(Path(name).resolve()) if Path(name).exists() else name for name in _given(options))
-    extra_vars = tuple(f"@{Path(word[1:]).resolve()}" if word.startswith("@") else word for word in options.extra_vars)
+    inventory = tuple(_absolute(name) if Path(name).exists() else name for name in _given(options))
+    extra_vars = tuple(f"@{_absolute(word[1:])}" if word.startswith("@") else word for word in options.extra_vars)
     key = str(Path(options.private_key).expanduser().resolve()) if options.private_key else None
     return replace(options, inventory=inventory, extra_vars=extra_vars, private_key=key)
+
+
+def _absolute(name: str) -> str:
+    # What a descriptor of this process leads to, such as the pipe of a shell's <(…), has no path of its own.
+    return name if _DESCRIPTOR.match(name) else str(Path(name).resolve())
 
 
 def playbook_dir(name: str | None) -> Path | None:

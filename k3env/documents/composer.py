@@ -9,7 +9,7 @@ from typing import Any, Optional
 import yaml
 
 from k3env.documents import scalars
-from k3env.documents.nodes import Node, Position, problem
+from k3env.documents.nodes import Literal, Node, Position, Vaulted, problem
 from k3env.errors import DocumentError, nearest
 from k3env.protocol.finding import WARN, Finding
 
@@ -20,6 +20,8 @@ MAX_ALIASED = 100_000
 # libyaml's parser where PyYAML was built with it: the same events, twenty times as fast.
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TAG = "tag:yaml.org,2002:"
+_TEXTS: dict[Optional[str], type[str]] = {"!unsafe": Literal, "!vault": Vaulted}
+"""Ansible's tags of text."""
 _KINDS: dict[str, Any] = {"int": int, "float": (int, float), "bool": bool, "null": type(None)}
 
 
@@ -132,6 +134,8 @@ class Composer:
         plain, tag = event.implicit[0], event.tag
         if not plain and tag in (None, "!", _TAG + "str"):
             return event.value
+        if not self._strict and tag in _TEXTS:
+            return _TEXTS[tag](event.value)
         if not plain and tag.removeprefix(_TAG) not in _KINDS:
             raise _foreign_tag(position, tag)
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
@@ -56,6 +56,18 @@ class Text(str):
     __hash__ = str.__hash__
 
 
+class Literal(str):
+    """Text that is no template, whatever stands in it: Ansible's !unsafe."""
+
+    __slots__ = ()
+
+
+class Vaulted(str):
+    """Text that ansible-vault encrypted; it can be passed on, and not be used."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
     """A scalar, a mapping of text to nodes, or a list of nodes; never changed after it was made."""
@@ -84,9 +96,9 @@ class Node:
             return [item.plain for item in self.content]
         return self.content
 
-    def same_as(self, other: Node) -> bool:
-        """Return whether two nodes have the same value, of the same types, wherever they stand."""
-        return bool(_typed(self.plain) == _typed(other.plain))
+    def spelling(self) -> Hashable:
+        """Return what two nodes share if they have the same value, of the same types in the same order."""
+        return _typed(self.plain)
 
     def child(self, step: object) -> Optional[Node]:
         """Return what stands under a key or an index, or None."""
@@ -143,12 +155,12 @@ class Node:
         return described(self.content)
 
 
-def _typed(value: Any) -> Any:
+def _typed(value: Any) -> Hashable:
     """Return a value that equals another one of the same types alone: 1, 1.0 and true differ."""
     if isinstance(value, dict):
-        return {key: _typed(item) for key, item in value.items()}
+        return (dict, tuple((key, _typed(item)) for key, item in value.items()))
     if isinstance(value, list):
-        return [_typed(item) for item in value]
+        return (list, tuple(_typed(item) for item in value))
     return (type(value), str(value))
 
 

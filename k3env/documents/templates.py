@@ -12,15 +12,21 @@ import types
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Optional
 
-from k3env.documents.nodes import Node, Position, Text, described, problem
+from k3env.documents import bounds
+from k3env.documents.nodes import Literal, Node, Position, Text, Vaulted, described, problem
 from k3env.errors import DocumentError, nearest
 from k3env.protocol.secret import Secret
 
 if TYPE_CHECKING:
+    from jinja2 import Template
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 MISSING = object()
 """What Scope.raw returns for a name that no source defines."""
+
+MAX_DEPTH = 50
+"""Variables that refer to one another in a row."""
+LARGEST = f"at most {bounds.MAX_SIZE >> 20} MiB"
 
 _MARKS = ("{{", "{%", "{#")
 _NAME_ALONE = re.compile(r"\{\{ *([A-Za-z_][A-Za-z0-9_]*) *\}\}")
@@ -42,7 +48,11 @@ def is_template(node: Node) -> bool:
         return any(is_template(item) for item in node.content.values())
     if isinstance(node.content, list):
         return any(is_template(item) for item in node.content)
-    return isinstance(node.content, str) and any(mark in node.content for mark in _MARKS)
+    return isinstance(node.content, Vaulted) or _has_marks(node.content)
+
+
+def _has_marks(content: Any) -> bool:
+    return isinstance(content, str) and type(content) is not Literal and any(mark in content for mark in _MARKS)
 
 
 class Scope:
@@ -80,9 +90,18 @@ class Scope:
         if name in self._path:
             circle = " -> ".join([*self._path[self._path.index(name) :], name])
             raise problem(node, f"the variable {name} refers to itself", expected="no circle", found=circle)
+        if len(self._path) >= MAX_DEPTH:
+            expected = f"at most {MAX_DEPTH} variables that refer to one another"
+            raise problem(node, f"the variable {name} is reached through too many others", expected=expected)
         self._path.append(name)
         try:
-            self._values[name] = self.render(node)
+            value = self.render(node)
+            bounds.Size().measure(value)
+            self._values[name] = value
+        except RecursionError:
+            raise problem(node, f"the variable {name} is too deeply nested", expected="fewer levels") from None
+        except bounds.TooLarge as error:
+            raise problem(node, f"the variable {name} is too large: {error}", expected=LARGEST) from None
         finally:
             self._path.pop()
         return self._values[name]
@@ -99,8 +118,11 @@ class Scope:
             return {key: self.render(item) for key, item in content.items()}
         if isinstance(content, list):
             return [self.render(item) for item in content]
-        if not isinstance(content, str) or not any(mark in content for mark in _MARKS):
-            return content
+        if isinstance(content, Vaulted):
+            remedy = "refer to the secret, {secret: file:PATH} or {secret: env:NAME}"
+            raise problem(node, "this value is encrypted by ansible-vault, and is not read", remedy=remedy)
+        if not _has_marks(content):
+            return str(content) if isinstance(content, Literal) else content
         alone = _NAME_ALONE.fullmatch(content)
         if alone and alone[1].lower() not in _WORDS:
             return self._named(node, alone[1])
@@ -171,7 +193,7 @@ class Scope:
         from jinja2 import TemplateSyntaxError, UndefinedError
 
         try:
-            return _fit(compiler(source)(self))
+            return _fit(compiler(source)(self), bounds.Size())
         except DocumentError:
             raise
         except UndefinedError as error:
@@ -211,28 +233,32 @@ def _secret(node: Node) -> Secret:
     )
 
 
-def _fit(value: Any) -> Any:
+def _fit(value: Any, size: bounds.Size) -> Any:
     """Return a value made of the types of JSON, and Secret.
 
-    Raises UnfitValue for anything else, UndefinedError for an undefined part.
+    Raises UnfitValue for anything else, TooLarge for too much of it, UndefinedError for an undefined part.
     """
     from jinja2 import StrictUndefined, Undefined
 
+    size.add(value)
     if isinstance(value, StrictUndefined):
         return str(value)  # which raises
     if isinstance(value, Undefined):
         return None  # Jinja's value of an if without else
-    if value is None or isinstance(value, (str, bool, int, float, Secret)):
+    if isinstance(value, int) and not isinstance(value, bool):
+        return bounds.number(value)
+    if value is None or isinstance(value, (str, bool, float, Secret)):
         return value
     if isinstance(value, Mapping):
-        return {_fit_key(key): _fit(item) for key, item in value.items()}
+        return {_fit_key(key, size): _fit(item, size) for key, item in value.items()}
     if isinstance(value, (list, tuple, range, types.GeneratorType)):
-        return [_fit(item) for item in value]
+        return [_fit(item, size) for item in value]
     raise UnfitValue(f"it gives a {type(value).__name__}, not a value")
 
 
-def _fit_key(key: Any) -> str:
+def _fit_key(key: Any, size: bounds.Size) -> str:
     if isinstance(key, str):
+        size.add(key)
         return key
     raise UnfitValue(f"it gives a mapping with the key {key!r}, which is not text")
 
@@ -243,7 +269,26 @@ def _into_text(value: Any) -> Any:
         raise UnfitValue("null can't stand within text; use default('…', true) or an if with else")
     if isinstance(value, Secret):
         raise UnfitValue("a secret can't stand within other text; let it be the whole value")
+    _refuse_in_text(value)
     return value
+
+
+def _refuse_in_text(value: Any) -> None:
+    """Refuse what has no text of its own, such as a method, and a secret within a list or a mapping."""
+    from jinja2 import Undefined
+
+    if isinstance(value, Secret):
+        raise UnfitValue("a secret can't stand within other text; let it be the whole value")
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            _refuse_in_text(key)
+            _refuse_in_text(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            _refuse_in_text(item)
+    elif value is not None and not isinstance(value, (str, int, float, range, Undefined)):
+        remedy = "; write | list behind it" if isinstance(value, types.GeneratorType) else ""
+        raise UnfitValue(f"a {type(value).__name__} can't stand within text{remedy}")
 
 
 @functools.cache
@@ -268,13 +313,55 @@ def _environment() -> ImmutableSandboxedEnvironment:
                 return value
             return self.parent[key] if key in self.environment.globals else missing
 
-    environment = ImmutableSandboxedEnvironment(
-        undefined=StrictUndefined, finalize=_into_text, keep_trailing_newline=True, autoescape=False
-    )
+    class Bounded(ImmutableSandboxedEnvironment):
+        """Refuses what would make too much of a little."""
+
+        intercepted_binops = frozenset(("**", "*", "%", "+"))
+
+        def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+            return bounds.operate(operator, left, right, self.binop_table[operator])
+
+        def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
+            bounds.called(__obj, args, kwargs)
+            return super().call(__context, __obj, *args, **kwargs)
+
+    environment = Bounded(undefined=StrictUndefined, finalize=_into_text, keep_trailing_newline=True, autoescape=False)
     environment.context_class = Lookup
+    filters = environment.filters
+    environment.filters |= {
+        "center": _bounded(filters["center"], lambda text, width=80: bounds.width(1, width)),
+        "indent": _bounded(
+            filters["indent"], lambda text, width=4, *_, **__: bounds.replaced(text, "\n", _indent(width))
+        ),
+        "format": _bounded(filters["format"], lambda text, *args, **named: bounds.formatted(text, args, named)),
+        "replace": _bounded(filters["replace"], lambda _eval, text, old, new, *_: bounds.replaced(text, old, new)),
+    }
     # Equal input gives equal plans: nothing random.
     del environment.globals["lipsum"], environment.filters["random"]
     return environment
+
+
+def _bounded(function: Callable[..., Any], refuse: Callable[..., None]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def bounded(*args: Any, **named: Any) -> Any:
+        refuse(*args, **named)
+        return function(*args, **named)
+
+    return bounded
+
+
+def _indent(width: Any) -> str:
+    bounds.width(1, width)
+    return " " * width if isinstance(width, int) else str(width)
+
+
+def _text(template: Template, scope: Scope) -> str:
+    """Return what a template gives, which is given up when it gets too large."""
+    size, parts = bounds.Size(), []
+    for part in template.generate({_SCOPE: scope}):
+        size.add(part)
+        parts.append(part)
+    return "".join(parts)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -283,13 +370,13 @@ def _compiled(source: str) -> Callable[[Scope], Any]:
     if expression is not None:
         return _expression(expression)
     template = _environment().from_string(source)
-    return lambda scope: template.render({_SCOPE: scope})
+    return lambda scope: _text(template, scope)
 
 
 @functools.lru_cache(maxsize=64)
 def _file(source: str) -> Callable[[Scope], Any]:
     template = _environment().overlay(trim_blocks=True).from_string(source)
-    return lambda scope: template.render({_SCOPE: scope})
+    return lambda scope: _text(template, scope)
 
 
 def _line(error: Optional[BaseException]) -> Optional[int]:

@@ -13,7 +13,7 @@ from typing import Optional, Union
 
 import yaml
 
-from k3env.documents import jsontext, syntax
+from k3env.documents import jsontext, opened, syntax
 from k3env.documents.composer import Composer
 from k3env.documents.nodes import Node, Position, problem
 from k3env.errors import DocumentError, nearest
@@ -85,12 +85,12 @@ def read(path: Path, source: str, at_most: int = MAX_BYTES) -> bytes:
     Raises DocumentError, with the nearest name in the directory when there is no such file.
     """
     try:
-        with path.open("rb") as file:
-            data = file.read(at_most + 1)
+        data = opened.read(path, at_most + 1)
     except FileNotFoundError:
         raise _missing(path, source) from None
-    except IsADirectoryError:
-        raise problem(Position(source), f"{source} is a directory", expected="a file") from None
+    except opened.NoFile as error:
+        message = f"{source} {error.what}"
+        raise problem(Position(source), message, expected="a file", remedy=error.remedy) from None
     except OSError as error:
         raise problem(Position(source), f"{source} can't be read: {error.strerror}", expected="a file") from None
     except ValueError:  # a NUL in the path

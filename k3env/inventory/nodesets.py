@@ -38,7 +38,7 @@ def expand(text: str, at_most: int = MAX_HOSTS) -> list[str]:
         _refuse_stray(text, end, found.start())
         if end and found.start() == end:
             raise BadNodeSet("two ranges stand next to each other", end, "write something between them")
-        count *= _count(found.group(1), found.start(1))
+        count *= _count(found.group(1), found.start(1), text[: found.start()])
         if count > at_most:
             raise BadNodeSet(f"more than {at_most} hosts", found.start(1))
         end = found.end()
@@ -59,23 +59,25 @@ def _refuse_stray(text: str, begin: int, end: int) -> None:
             raise BadNodeSet(f"{text[at]!r} can't be in a host name", at)
 
 
-def _count(ranges: str, offset: int) -> int:
-    """Return how many numbers the inside of a pair of brackets means."""
+def _count(ranges: str, offset: int, before: str) -> int:
+    """Return how many numbers the inside of a pair of brackets means; `before` is what stands before it."""
     if not ranges:
         raise BadNodeSet("the brackets are empty", offset, "write numbers or ranges: [01-04,7]")
     count, at = 0, offset
     for part in ranges.split(","):
         found = _RANGE.fullmatch(part)
         if not found:
-            raise _unreadable(part, at)
+            raise _unreadable(part, at, before)
         count += _span(found[1], found[2], found[3], at)
         at += len(part) + 1
     return count
 
 
-def _unreadable(part: str, at: int) -> BadNodeSet:
+def _unreadable(part: str, at: int, before: str) -> BadNodeSet:
     if not part:
         return BadNodeSet("a number is missing here", at, "remove the comma, or write a number")
+    if part.startswith(":"):
+        return BadNodeSet("the first hosts of a group begin with number 0", at, f"write {before}[0{part}]")
     if ":" in part:
         return BadNodeSet(
             "ranges are written with a dash here", at + part.index(":"), f"write {part.replace(':', '-')}"

@@ -28,8 +28,10 @@ def is_program(path: Path) -> bool:
     Raises InventoryError for a script that lacks the bit.
     """
     try:
+        if not path.is_file():  # opening a pipe waits for its writer
+            return False
         with path.open("rb") as file:
-            head = file.read(4) if path.is_file() else b""
+            head = file.read(4)
     except (OSError, ValueError):
         return False
     runs = os.access(path, os.X_OK)

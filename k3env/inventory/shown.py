@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from k3env.documents.nodes import Node
+from k3env.documents.nodes import Literal, Node, Vaulted
 from k3env.errors import InventoryError, nearest
 from k3env.inventory.inventory import Inventory
 from k3env.inventory.tree import ALL
@@ -92,7 +92,19 @@ def dumps(value: Any) -> str:
 
 
 def _plain(variables: Mapping[str, Node]) -> dict[str, Any]:
-    return {name: node.plain for name, node in variables.items() if name not in _INTERNAL}
+    return {name: _printed(node) for name, node in variables.items() if name not in _INTERNAL}
+
+
+def _printed(node: Node) -> Any:
+    """Return a plain value; what Ansible tags is printed as its JSON encoder does."""
+    content = node.content
+    if isinstance(content, dict):
+        return {key: _printed(item) for key, item in content.items()}
+    if isinstance(content, list):
+        return [_printed(item) for item in content]
+    if isinstance(content, Vaulted):
+        return {"__ansible_vault": str(content)}
+    return {"__ansible_unsafe": str(content)} if isinstance(content, Literal) else content
 
 
 def _lines(inventory: Inventory, start: str, with_variables: bool) -> Iterator[str]:

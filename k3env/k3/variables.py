@@ -43,8 +43,8 @@ class Variables:
     trtllm_venv: str = _variable("auto", "scripts/build_wheel.py: .venv-X.Y in the checkout")
     """Path of the virtual environment; auto: found in the checkout by the interpreter."""
     flashinfer_step: Literal["auto", "fork", "pin", "none"] = _variable("auto", GUIDE)
-    """FlashInfer: fork installs flashinfer_commit, auto does where the checkout asks for it, pin keeps what the checkout's
-    requirements pin (the build installs that) and checks it, none leaves it alone.
+    """FlashInfer: fork installs flashinfer_commit, auto does where the checkout asks for it, none leaves it alone;
+    pin keeps what requirements.txt pins, which the build installs, and checks it.
     """
     flashinfer_url: str = _variable("https://github.com/PerkzZheng/flashinfer-k3.git", GUIDE)
     """Git repository of the FlashInfer that Kimi K3 uses; or a mirror."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Optional
@@ -28,6 +28,9 @@ from k3env.protocol.secret import Secret, placeholder
 
 READ_ONLY = "verify"
 """The module that changes nothing, whatever its parameters."""
+
+MAX_BYTES = 1 << 20
+"""Of a host's plan."""
 
 _REMEDIES = {**keywords.NAME_INSTEAD, **shipped.remedies()}
 
@@ -81,27 +84,38 @@ def layers(play: Play, host: Host, options: Options) -> dict[str, Node]:
 
 
 def _compile_play(at: int, play: Play, hosts: Sequence[Host], options: Options, left: Left) -> dict[str, Compiled]:
-    made: list[tuple[dict[str, object], Compiled]] = []
+    made: dict[tuple[str, ...], dict[tuple[Hashable, ...], Compiled]] = {}
+    """By the names of the variables that a plan was made from, then by their values."""
     plans: dict[str, Compiled] = {}
+    spellings = _Spellings()
     for host in hosts:
         variables = layers(play, host, options)
-        same = next((compiled for used, compiled in made if _agree(used, variables)), None)
+        keys = ((known, spellings.of(names, variables)) for names, known in made.items())
+        same = next((known[key] for known, key in keys if key in known), None)
         if same is None:
             used, same = _compile_host(at, play, variables, options, left)
-            made.append((used, same))
+            names = tuple(sorted(used))
+            made.setdefault(names, {})[spellings.of(names, variables)] = same
         plans[host.name] = same
     return plans
 
 
-def _agree(used: Mapping[str, object], variables: Mapping[str, Node]) -> bool:
-    """Return whether all that a plan was made from is equal here, so that the plan is."""
-    return all(_equal(node, variables.get(name, MISSING)) for name, node in used.items())
+class _Spellings:
+    """What tells values apart, kept for each node: most hosts share most of their nodes."""
 
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Node, Hashable]] = {}  # with the node, so that its id stays its own
 
-def _equal(one: object, other: object) -> bool:
-    if one is other:
-        return True
-    return isinstance(one, Node) and isinstance(other, Node) and one.same_as(other)
+    def of(self, names: Iterable[str], variables: Mapping[str, Node]) -> tuple[Hashable, ...]:
+        """Return what differs where the value of any of these variables does."""
+        return tuple(self._one(variables.get(name)) for name in names)
+
+    def _one(self, node: Optional[Node]) -> Hashable:
+        if node is None:
+            return MISSING
+        if id(node) not in self._known:
+            self._known[id(node)] = (node, node.spelling())
+        return self._known[id(node)][1]
 
 
 def _compile_host(
@@ -116,6 +130,7 @@ def _compile_host(
         made, own = _tasks(task, variables, options, scope, settings, f"{at + 1}.{number + 1}", why)
         tasks += made
         used.update(own)
+    _refuse_large(tasks)
     compiled = Plan(
         tasks=tuple(tasks),
         profile=codec.encode(settings.profile),
@@ -124,6 +139,24 @@ def _compile_host(
         user=settings.variables.k3_user,
     )
     return used, Compiled(compiled, settings)
+
+
+def _refuse_large(tasks: Iterable[plan.Task]) -> None:
+    """Refuse a plan that is too large to be sent to each host."""
+    size, largest, where = 0, 0, ""
+    for task in tasks:
+        size += len(codec.dumps(codec.encode(task)))
+        for name, value in task.parameters.items():
+            length = len(codec.dumps(value))
+            if length > largest:
+                largest, where = length, f"{name} of {task.module} at {task.position}"
+        if size > MAX_BYTES:
+            raise UsageError(
+                "the plan of a host is too large",
+                expected=f"at most {MAX_BYTES >> 20} MiB for all tasks together",
+                found=f"{-(-largest >> 10)} KiB in {where}, the largest parameter up to there",
+                remedy="put large files on a shared filesystem, and copy them with command and creates:",
+            )
 
 
 def _own(task: Task, options: Options) -> dict[str, Node]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from k3env.documents.nodes import Node, described, problem
@@ -32,7 +32,7 @@ def filled(task: Task, values: Mapping[str, Any], scope: Scope) -> dict[str, Any
     if isinstance(content, Secret):
         made["sensitive"] = True
     elif isinstance(content, str) and len(content.encode()) > MAX_BYTES:
-        found = f"{len(content.encode()) >> 10} KiB"
+        found = f"{-(-len(content.encode()) >> 10)} KiB"
         expected = f"at most {MAX_BYTES >> 10} KiB"
         raise problem(node, "the content is too large to travel in a plan", expected=expected, found=found)
     return made
@@ -43,6 +43,4 @@ def _read(task: Task, name: Any) -> tuple[str, str]:
     if not isinstance(name, str) or not name or "\0" in name:
         expected = "the path of a file here, beside the playbook"
         raise problem(node, f"src of {task.module} must be a path", expected=expected, found=described(name))
-    base = task.source.path.parent
-    places: tuple[Path, ...] = (base / DIRECTORIES[task.module] / name, base / name)
-    return files.text(node, places, task.source.shown, MAX_BYTES)
+    return files.text(node, (os.path.join(DIRECTORIES[task.module], name), name), task.source, MAX_BYTES)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from k3env.documents import yaml
 from k3env.documents.nodes import Node, Position, problem
-from k3env.errors import DocumentError
+from k3env.errors import DocumentError, nearest
 from k3env.playbook import reader
 
 MAX_DEPTH = 16
@@ -101,13 +101,21 @@ def _names(node: Node, key: str) -> Iterator[Node]:
         yield item
 
 
-def text(node: Node, names: tuple[Path, ...], shown: str, limit: int) -> tuple[str, str]:
-    """Return the text of the first of some files that exists, and its name in positions.
+def text(node: Node, names: tuple[str, ...], above: Source, limit: int) -> tuple[str, str]:
+    """Return the text of the first of some files beside another that exists, and its name in positions.
 
     Raises DocumentError where it is named: there is none, it is no UTF-8 text, or longer than `limit` bytes.
     """
-    path = next((path for path in names if path.is_file()), names[-1])
-    source = os.path.normpath(os.path.join(os.path.dirname(shown), os.path.relpath(path, names[-1].parent)))
+    tried = [above.beside(name) for name in names]
+    file = next((file for file in tried if file.path.exists() and not file.path.is_dir()), tried[-1])
+    path, source = file.path, file.shown
+    if not path.exists():
+        sought = " or ".join(dict.fromkeys(str(file.path) for file in tried))
+        known = [name for file in tried if file.path.parent.is_dir() for name in os.listdir(file.path.parent)]
+        meant = nearest(path.name, known)
+        remedy = f"did you mean {meant}?" if meant else "put it beside the playbook, or name it by its whole path"
+        message = f"there is no file {source}"
+        raise problem(node, message, expected="an existing file", found=f"nothing at {sought}", remedy=remedy)
     found = Node(None, Position(source))
     try:
         data = yaml.read(path, source)
@@ -116,7 +124,7 @@ def text(node: Node, names: tuple[Path, ...], shown: str, limit: int) -> tuple[s
                 found,
                 f"{source} is too large to travel in a plan",
                 expected=f"at most {limit >> 10} KiB",
-                found=f"{len(data) / 1024:.0f} KiB",
+                found=f"{-(-len(data) >> 10)} KiB",
                 remedy="put it on a shared filesystem, and copy it with command and creates:",
             )
         return data.decode("utf-8"), source

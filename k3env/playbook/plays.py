@@ -174,9 +174,10 @@ def _play(node: Node, around: Around, variables: Mapping[str, Node], source: Sou
         )
     inner = around.with_keys(keys, play=True)
     tasks: list[Task] = []
+    before = len(reading.problems)
     for key in ("pre_tasks", "tasks", "post_tasks"):
         tasks += keys.take(key, lambda item, key: read_tasks(item, key, inner, source, reading), [])
-    if keys.readable and not tasks:
+    if keys.readable and not tasks and len(reading.problems) == before:
         reading.problems.append(problem(node.at(("tasks",)), "a play needs tasks", expected="tasks: a list of tasks"))
     if not reading.problems:
         refuse_idle_user(keys, [task.become_user for task in tasks])

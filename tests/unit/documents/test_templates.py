@@ -220,3 +220,92 @@ def test_no_template_gives_a_traceback(source: str) -> None:
 @given(st.text(max_size=30).filter(lambda text: "{" not in text))
 def test_text_without_braces_is_itself(source: str) -> None:
     assert scope().render(Node.of(source, TASK)) == source
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ 'x' * 2000000 }}",
+        "{{ 2000000 * [1] }}",
+        "{{ 9 ** 99999 }}",
+        "{{ 9 ** 1000 * 9 ** 1000 }}",
+        "{{ '%2000000d' % 1 }}",
+        "{{ '%*d' % (2000000, 1) }}",
+        "{{ '{:2000000}'.format(1) }}",
+        "{{ '{:{}}'.format(1, 2000000) }}",
+        "{{ '%2000000d' | format(1) }}",
+        "{{ 'x' | center(2000000) }}",
+        "{{ 'x'.ljust(2000000) }}",
+        "{{ 'a\nb' | indent(2000000) }}",
+        "{{ ('x' * 9999) | replace('x', 'y' * 9999) }}",
+        "{{ ('x' * 9999).replace('x', 'y' * 9999) }}",
+        "{% for x in range(99999) %}{% for x in range(99999) %}{{ x }}{% endfor %}{% endfor %}",
+        "{{ [range(99999)] * 99 }}",
+        "{{ ('ffff' * 9999) | int(0, 16) }}",
+    ],
+)
+def test_too_much_is_refused(source: str) -> None:
+    with pytest.raises(DocumentError) as caught:
+        scope().render(Node.of(source, TASK))
+    assert caught.value.finding.subject == str(TASK)
+    assert "MiB" in caught.value.finding.message or "bits" in caught.value.finding.message
+
+
+@pytest.mark.parametrize(
+    "source, wanted",
+    [
+        ("{{ '100%% of %s on 20261130' % 'x' }}", "100% of x on 20261130"),
+        ("{{ '%5.1f' | format(2) }}", "  2.0"),
+        ("{{ '{:>4}:20261130'.format('x') }}", "   x:20261130"),
+        ("{{ 'ab' * 2 + 'c' }}", "ababc"),
+        ("{{ 2 ** 64 % 10 }}", 6),
+        ("{{ 'a\nb' | indent }}", "a\n    b"),
+    ],
+)
+def test_what_is_small_is_left_alone(source: str, wanted: object) -> None:
+    assert scope().render(Node.of(source, TASK)) == wanted
+
+
+@pytest.mark.parametrize("body", ["{{ v%d }}", "{{ v%d }}!", "{{ v%d | default(1) }}"])
+def test_a_long_chain_of_variables_is_refused_where_it_gets_too_long(body: str) -> None:
+    nodes = {f"v{at}": Node.of(body % (at + 1), Position("v.yml", at + 1, 1)) for at in range(3000)}
+    with pytest.raises(DocumentError) as caught:
+        Scope(nodes).render(Node.of("{{ v0 }}", TASK))
+    assert caught.value.finding.subject == "v.yml:51:1"
+    assert "too many others" in caught.value.finding.message
+
+
+def test_variables_that_nest_one_another_deeply_are_refused() -> None:
+    nodes = {f"v{at}": Node.of([[[[f"{{{{ v{at + 1} }}}}"]]]], Position("v.yml", at + 1, 1)) for at in range(40)}
+    nodes["v40"] = Node.of("x", Position("v.yml", 41, 1))
+    with pytest.raises(DocumentError, match="deeply nested"):
+        Scope(nodes).render(Node.of("{{ v0 }}", TASK))
+
+
+@pytest.mark.parametrize("body", ["{{ v%d }}{{ v%d }}", ["{{ v%d }}", "{{ v%d }}"], "{{ [v%d, v%d] }}"])
+def test_variables_that_double_one_another_are_refused(body: object) -> None:
+    def filled(part: object, at: int) -> object:
+        return [filled(item, at) for item in part] if isinstance(part, list) else str(part).replace("%d", str(at + 1))
+
+    nodes = {f"v{at}": Node.of(filled(body, at), Position("v.yml", at + 1, 1)) for at in range(40)}
+    nodes["v40"] = Node.of("x", Position("v.yml", 41, 1))
+    with pytest.raises(DocumentError, match="MiB"):
+        Scope(nodes).render(Node.of("{{ v0 }}", TASK))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "a{{ word.upper }}",
+        "a{{ dict.__class__ }}",
+        "a{{ word.encode() }}",
+        "a{{ namespace(b=1) }}",
+        "a{{ joiner() }}",
+        "a{{ items | map('upper') }}",
+        "a{{ [token] }}",
+    ],
+)
+def test_what_is_no_value_is_refused_within_text(source: str) -> None:
+    with pytest.raises(DocumentError) as caught:
+        scope().render(Node.of(source, TASK))
+    assert caught.value.finding.subject == str(TASK)

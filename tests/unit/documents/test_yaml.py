@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ import yaml as pyyaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from k3env.documents import composer, yaml
+from k3env.documents import composer, opened, yaml
 from k3env.errors import DocumentError
 
 ACCEPTED = {
@@ -240,3 +242,28 @@ _VALUES = st.recursive(
 def test_what_pyyaml_writes_is_read_back(value: object) -> None:
     text = pyyaml.safe_dump(value, allow_unicode=True)
     assert yaml.loads(text, "f.yml", yaml.ANSIBLE).root.plain == value
+
+
+def test_a_pipe_is_read_to_its_end(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"a: 1\n")
+    os.close(writer)
+    try:
+        assert yaml.load(Path(f"/dev/fd/{reader}")).root.plain == {"a": 1}
+    finally:
+        os.close(reader)
+    named = tmp_path / "named"
+    os.mkfifo(named)
+    writing = threading.Thread(target=named.write_bytes, args=(b"b: 2\n" * 1,))
+    writing.start()
+    assert yaml.load(named).root.plain == {"b": 2}
+    writing.join()
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opened, "PIPE_S", 0.1)
+    silent = tmp_path / "silent"
+    os.mkfifo(silent)
+    for path, message in [(silent, "not written to its end"), (Path("/dev/null"), "is a device")]:
+        with pytest.raises(DocumentError, match=message):
+            yaml.load(path)

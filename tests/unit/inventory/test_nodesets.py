@@ -60,6 +60,7 @@ BAD = [
     ("n[1-3/]", 6, "no range of numbers", ""),
     ("n[1-3/0]", 6, "never ends", ""),
     ("n[1/2]", 3, "no range of numbers", ""),
+    ("gb300[:2]", 6, "begin with number 0", "write gb300[0:2]"),
     ("n[1:3]", 3, "with a dash", "1-3"),
     ("n[1-2][3-4]", 6, "next to each other", ""),
     ("n[1-999999999]", 2, "more than 65536 hosts", ""),

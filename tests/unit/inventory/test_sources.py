@@ -8,8 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from k3env.documents.templates import Scope
 from k3env.errors import DocumentError, InventoryError, K3Error
 from k3env.inventory import Address, Inventory
+from k3env.inventory.shown import of_host
 from tests.unit.inventory.conftest import Make
 
 RACKS = """\
@@ -177,7 +179,6 @@ REFUSED = {
     "a plugin's configuration": ("plugin: aws_ec2\n", "hosts.yml:1:1", "another kind", "--list --yaml"),
     "the JSON of --list": ('{"_meta": {"hostvars": {}}}\n', "hosts.yml:1:2", "another kind", "cat hosts.yml"),
     "a vault": ("$ANSIBLE_VAULT;1.1;AES256\n6638\n", "hosts.yml:1:1", "encrypted", "{secret: file:PATH}"),
-    "a vaulted value": ("all: {vars: {a: !vault x}}\n", "hosts.yml:1:17", "!vault is not read", "{secret: file:PATH}"),
     "duplicate host": ("all:\n  hosts:\n    n1:\n    n1:\n", "hosts.yml:4:5", "n1 is given twice", ""),
     "tab": ("all:\n\thosts:\n", "hosts.yml:2:1", "a tab", "spaces"),
     "unknown section": ("gpu: {hots: {n1: }}\n", "hosts.yml:1:7", "no section hots", "did you mean hosts?"),
@@ -224,6 +225,20 @@ def test_is_refused(text: str, place: str, message: str, detail: str, inventory:
     assert finding.subject == place
     assert message in finding.message
     assert detail in f"{finding.expected} {finding.found} {finding.remedy}"
+
+
+def test_tagged_text_is_printed_tagged_and_used_as_ansible_does(inventory: Make) -> None:
+    found = inventory("all: {vars: {a: !vault x, b: !unsafe '{{ c }}', d: ['{{ b }}']}, hosts: {h: }}\n")
+    given = found.hosts["h"].variables
+    assert of_host(found, "h") == {
+        "a": {"__ansible_vault": "x"},
+        "b": {"__ansible_unsafe": "{{ c }}"},
+        "d": ["{{ b }}"],
+    }
+    assert Scope(given).render(given["d"]) == ["{{ c }}"]
+    with pytest.raises(DocumentError, match="encrypted by ansible-vault") as caught:
+        Scope(given).get("a")
+    assert caught.value.finding.subject == "hosts.yml:1:17"
 
 
 def test_an_inventory_without_hosts(inventory: Make) -> None:

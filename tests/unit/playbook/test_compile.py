@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from k3env.documents.nodes import Node, Position
+from k3env.documents.nodes import Node
 from k3env.errors import DocumentError, UsageError
 from k3env.inventory.variables import extra
 from k3env.playbook import Options, compile_playbook, layers
@@ -154,7 +154,7 @@ WRONG_SETTINGS = [
     ("serve_config", "a.yml", "serve_config must be an absolute path", ""),
     ("einops_version", "latest", "einops_version must be a version", ""),
     ("builder", "gb300-01", "builder has no effect yet", ""),
-    ("flashinfer_step", "pin", "must be one of auto, fork, none", "pin"),
+    ("flashinfer_step", "pinned", "must be one of auto, fork, pin, none", "pinned"),
     ("trtllm_url", {"secret": "env:T"}, "trtllm_url of the shipped variables can't be a secret", "environment: {NAME"),
 ]
 
@@ -306,7 +306,7 @@ def test_the_layers_of_a_hosts_variables_with_their_origins() -> None:
         "jobs": ("9", "--extra-vars"),
         "trtllm_arch": ("103-real", "k3env's default"),
     }
-    assert found["inventory_hostname"].same_as(Node("h", Position("")))
+    assert found["inventory_hostname"].plain == "h"
 
 
 def test_plays_are_numbered_and_each_has_its_own_hosts() -> None:
@@ -314,3 +314,30 @@ def test_plays_are_numbered_and_each_has_its_own_hosts() -> None:
     one, two = compile_playbook(playbook(text), [[host("h1")], [host("h1"), host("h2")]], Options())
     assert (list(one), list(two)) == (["h1"], ["h1", "h2"])
     assert [task.id for task in two["h2"].plan.tasks] == ["2.1", "2.2"]
+
+
+def test_hosts_are_told_apart_without_comparing_each_with_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    spelling = Node.spelling
+    monkeypatch.setattr(Node, "spelling", lambda node: asked.append(node) or spelling(node))
+    hosts = [host(f"h{number}", base=f"/b{number // 2}") for number in range(40)]
+    found = playbook("- hosts: all\n  tasks:\n    - demo: {path: '{{ base }}'}\n")
+    (plans,) = compile_playbook(found, [hosts], Options())
+    assert len({id(each) for each in plans.values()}) == 20
+    assert plans["h2"] is plans["h3"] and plans["h3"] is not plans["h4"]
+    of_hosts = [node for node in asked if node.position.source == "hosts.yml"]  # type: ignore[attr-defined]
+    assert len(of_hosts) == 40
+
+
+def test_mappings_in_another_order_are_other_values() -> None:
+    hosts = [host("a", m={"x": 1, "y": 2}), host("b", m={"y": 2, "x": 1})]
+    found = playbook("- hosts: all\n  tasks:\n    - demo: {path: \"/{{ m | join('-') }}\"}\n")
+    (plans,) = compile_playbook(found, [hosts], Options())
+    assert [plans[name].plan.tasks[0].parameters["path"] for name in "ab"] == ["/x-y", "/y-x"]
+
+
+def test_a_plan_that_is_too_large_is_refused() -> None:
+    tasks = "    - copy: {dest: /a, content: \"{{ 'x' * 60000 }}\"}\n" * 30
+    with pytest.raises(UsageError) as caught:
+        compiled(f"- hosts: all\n  tasks:\n{tasks}")
+    assert "content of copy at p.yml:3:" in (caught.value.finding.found or "")

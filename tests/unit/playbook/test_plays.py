@@ -137,6 +137,12 @@ REFUSED = {
 }  # fmt: skip
 
 
+def test_tasks_that_are_all_wrong_are_not_said_to_be_missing() -> None:
+    with pytest.raises(DocumentError, match="must be a list") as caught:
+        playbook("- hosts: all\n  tasks: {a: b}\n")
+    assert caught.value.finding.evidence == ()
+
+
 @pytest.mark.parametrize("text, place, message, detail", REFUSED.values(), ids=REFUSED)
 def test_is_refused(text: str, place: str, message: str, detail: str) -> None:
     with pytest.raises(DocumentError) as caught:
