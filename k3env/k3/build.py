@@ -25,7 +25,7 @@ GUIDES = (
 
 GIB = 1 << 30
 JOB_BYTES = 4 * GIB
-"""Memory of one compile job: 3 to 4 GiB. Inferred from reports of killed compilers on hosts of 32 GiB, issues #186,
+"""Memory of one compile job: 3 to 4 GiB. Inferred from reports of killed compilers on hosts of 32 GiB, reports #186,
 #523 and #1028, whose answer is four to eight jobs."""
 
 
