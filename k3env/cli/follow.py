@@ -42,7 +42,7 @@ def follow(raw: dict[str, Any], action: str) -> int:
         hosts = [host for host in reached.hosts if host.name in left.hosts]
         _tell(view, header, left, [name for name in plans if name not in left.begun])
         view.play(header.stages[stage - 1].play, {host.name: plans[host.name].tasks for host in hosts})
-        road, password = Road(ask=ask_passphrase), ask_become_pass(options)
+        road, password = Road(ask=ask_passphrase, accept_new=options.accept_new_host_keys), ask_become_pass(options)
         targets = Targets(header.run, f"{getpass.getuser()}@{socket.gethostname()}", road)
         running = Run(record, fold, limits(options, reached), options.forks, watcher(view, asked, header.run))
         running.stage(

@@ -47,6 +47,7 @@ REACHING = (
     ),
     Option("user", "log in as this user"),
     Option("private_key", "log in with this key, and no other"),
+    Option("accept_new_host_keys", "keep the key of a host that was never seen before, and say so", False),
     Option("become", "become root on the node by sudo, or --become-user", False),
     Option("become_user", "become this user instead"),
     Option("ask_become_pass", "ask once for sudo's password", False),
@@ -81,6 +82,7 @@ class Options:
     connection: str | None = None
     user: str | None = None
     private_key: str | None = None
+    accept_new_host_keys: bool = False
     become: bool = False
     become_user: str | None = None
     ask_become_pass: bool = False

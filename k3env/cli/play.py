@@ -91,7 +91,7 @@ def _run(
     fold = Fold(header.run, header.started, all_tasks(header), check=options.check)
     record = Record.begin(header)
     view = View(fold, output=options.output, diff=options.diff, verbose=options.v)
-    road = Road(ask=ask_passphrase)
+    road = Road(ask=ask_passphrase, accept_new=options.accept_new_host_keys)
     targets = Targets(header.run, f"{getpass.getuser()}@{socket.gethostname()}", road, secrets)
     running = Run(record, fold, limits(options, reached), options.forks, watcher(view, options, header.run))
     for number, (item, play_hosts, made) in enumerate(zip(plays, hosts, plans, strict=True), 1):

@@ -36,8 +36,12 @@ class Gate:
 class Road:
     """Made once a run, used by every connection of it."""
 
-    def __init__(self, known: KnownHosts | None = None, ask: Ask = lambda path: None) -> None:
-        """Read known_hosts when the first host needs it, unless it is given; `ask` is for passphrases."""
+    def __init__(self, known: KnownHosts | None = None, ask: Ask = lambda path: None, accept_new: bool = False) -> None:
+        """Read known_hosts when the first host needs it, unless it is given; `ask` is for passphrases.
+
+        `accept_new`: the user wants the keys of hosts that were never seen before to be kept.
+        """
+        self.accept_new = accept_new
         self.gate = Gate()
         self.keyring = Keyring(ask)
         self._given = known

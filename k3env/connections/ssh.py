@@ -16,7 +16,7 @@ from k3env.connections import process as openssh
 from k3env.connections import trust
 from k3env.connections.channel import DEAD_S, Peer, SshProcess
 from k3env.connections.connection import Process
-from k3env.connections.host_keys import Key, address
+from k3env.connections.host_keys import Key, address, fingerprint
 from k3env.connections.process import ProcessConnection
 from k3env.connections.road import Road
 from k3env.connections.ssh_settings import Asked, Resolved, resolve
@@ -255,7 +255,15 @@ class SshConnection:
             known = self._road.known(resolved.known_hosts)
             alias = resolved.host_key_alias
             keys = known.keys(alias, 22) if alias else known.keys(resolved.hostname, resolved.port)
-        trust.believe(client, keys, address(resolved.hostname, resolved.port), resolved.host_key_alias or self._where)
+        name = resolved.host_key_alias or self._where
+
+        def accept(key: paramiko.PKey) -> None:
+            file = resolved.known_hosts[0]
+            trust.keep(file, name, key)
+            self.note = f"new host key accepted and kept in {file}: {key.get_name()} {fingerprint(key.asbytes())}"
+
+        wanted = accept if self._road.accept_new and resolved.known_hosts else None
+        trust.believe(client, keys, address(resolved.hostname, resolved.port), name, wanted)
 
     def _refused(self, resolved: Resolved, offered: int) -> AuthFailed:
         named = self._settings.private_key

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import contextlib
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from k3env.connections.host_keys import Key, fingerprint
@@ -13,10 +15,15 @@ if TYPE_CHECKING:
     import paramiko
 
 
-def believe(client: paramiko.SSHClient, keys: list[Key], name: str, where: str) -> None:
-    """Give a client the keys that a host may show; anything else is refused, never added.
+Accept = Callable[["paramiko.PKey"], None]
+"""Keeps the key of a host that was never seen before; only where the user asked for that."""
 
-    `name` is the host's in paramiko's table, `where` the one that people read.
+
+def believe(client: paramiko.SSHClient, keys: list[Key], name: str, where: str, accept: Accept | None = None) -> None:
+    """Give a client the keys that a host may show; anything else is refused.
+
+    `name` is the host's in paramiko's table, `where` the one that people read. With `accept`, the key of a host of
+    which nothing is known is kept; one that has another key is refused all the same.
     """
     import paramiko
 
@@ -27,7 +34,7 @@ def believe(client: paramiko.SSHClient, keys: list[Key], name: str, where: str) 
         if not key.marker and key.data not in revoked:
             with contextlib.suppress(paramiko.SSHException, ValueError):
                 table.add(name, key.kind, paramiko.PKey.from_type_string(key.kind, base64.b64decode(key.data)))
-    client.set_missing_host_key_policy(_policy(keys, where))
+    client.set_missing_host_key_policy(_policy(keys, where, accept))
 
 
 def changed(error: paramiko.BadHostKeyException, where: str) -> HostKeyMismatch:
@@ -40,15 +47,25 @@ def changed(error: paramiko.BadHostKeyException, where: str) -> HostKeyMismatch:
     )
 
 
-def _policy(keys: list[Key], where: str) -> Any:
-    """Return paramiko's policy for a key that is not in the table: always a refusal."""
+def keep(file: str, name: str, key: paramiko.PKey) -> None:
+    """Write a host's key to a known_hosts file that is made if need be."""
+    path = Path(file).expanduser()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as known:
+        known.write(f"{name} {key.get_name()} {key.get_base64()}\n")
+
+
+def _policy(keys: list[Key], where: str, accept: Accept | None) -> Any:
+    """Return paramiko's policy for a key that is not in the table: a refusal, unless new hosts are accepted."""
     import paramiko
 
     class Refuse(paramiko.MissingHostKeyPolicy):
         """Say why a key is not believed."""
 
         def missing_host_key(self, client: Any, hostname: str, key: paramiko.PKey) -> None:
-            raise _unknown(keys, where, key)
+            if accept is None or keys:
+                raise _unknown(keys, where, key)
+            accept(key)
 
     return Refuse()
 
@@ -76,5 +93,5 @@ def _unknown(keys: list[Key], where: str, key: paramiko.PKey) -> HostKeyMismatch
         f"the host key of {where} is unknown",
         expected="a key in known_hosts",
         found=f"{key.get_name()} {shown}",
-        remedy=f"compare the fingerprint, then: {scan} >> ~/.ssh/known_hosts",
+        remedy=f"compare the fingerprint, then: {scan} >> ~/.ssh/known_hosts (or --accept-new-host-keys)",
     )

@@ -13,7 +13,7 @@ from k3env.connections.host_keys import KnownHosts
 from k3env.connections.road import Road
 from k3env.connections.ssh import Settings, SshConnection
 from k3env.connections.ssh_settings import Asked, expand, jumps, resolve
-from k3env.errors import AuthFailed, Unreachable
+from k3env.errors import AuthFailed, HostKeyMismatch, Unreachable
 from tests.sshd import Sshd, keygen, sshd, with_config
 
 
@@ -245,3 +245,23 @@ def test_a_passphrase_is_asked_for_once(far: Sshd, tmp_path: Path, monkeypatch: 
     assert asked == [str(locked)]
     with pytest.raises(AuthFailed, match="passphrase"):
         SshConnection(Settings("127.0.0.1", far.port, private_key=str(locked)), Road(ask=lambda path: "wrong")).open(15)
+
+
+def test_the_key_of_a_new_host_is_kept_when_the_user_wants_that_and_a_changed_one_never(
+    far: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_config(tmp_path, monkeypatch)
+    settings = Settings("127.0.0.1", far.port, private_key=str(far.key))
+    with pytest.raises(HostKeyMismatch, match="is unknown"):
+        SshConnection(settings, Road()).open(15)
+    link = SshConnection(settings, Road(accept_new=True))
+    link.open(15)
+    link.close()
+    known = tmp_path / "known_hosts"
+    assert known.read_text() == f"[127.0.0.1]:{far.port} {far.host_key}\n" and str(known) in link.note
+    again = SshConnection(settings, Road())
+    again.open(15)
+    again.close()
+    known.write_text(f"[127.0.0.1]:{far.port} {keygen(tmp_path / 'other')}\n")
+    with pytest.raises(HostKeyMismatch, match="has changed"):
+        SshConnection(settings, Road(accept_new=True)).open(15)
