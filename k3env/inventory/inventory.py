@@ -134,15 +134,6 @@ class Inventory:
         wanted = choose(pattern, Names(known, groups), source)
         return [host for host in hosts if host.name in wanted]
 
-    def with_defaults(self, name: str, defaults: Mapping[str, Node], address: Optional[Address] = None) -> Inventory:
-        """Return an inventory in which a host has more variables, below every other source, and another address.
-
-        Raises KeyError for a host that is not here.
-        """
-        host = self.hosts[name]
-        changed = dataclasses.replace(host, variables={**defaults, **host.variables}, address=address or host.address)
-        return dataclasses.replace(self, hosts={**self.hosts, name: changed})
-
     def _chosen(self, chosen: Chosen) -> Host:
         host = self.hosts.get(chosen.name)
         if host is None:

@@ -81,11 +81,6 @@ class Run:
         for host in hosts:
             self._take(host, Event(NOTRUN, time=time.time(), data={"message": self._why}))
 
-    @property
-    def interrupted(self) -> bool:
-        """Whether the user asked to stop."""
-        return self._fold.interrupted
-
     def _take(self, host: str, event: Event) -> None:
         self._record.append(host, self._play, event)
         self._fold.add(host, event)

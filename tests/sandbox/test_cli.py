@@ -141,6 +141,18 @@ def test_json_lines_are_events_and_the_document(cli_site: Site, book: Path) -> N
     assert {event["schema"] for event in events} == {"k3env.event/1"}
 
 
+def test_what_a_tray_brings_is_below_every_other_source(cli_site: Site, tmp_path: Path) -> None:
+    inventory = tmp_path / "own.yml"
+    inventory.write_text(
+        "all:\n  hosts:\n    own-1: {}\n    own-2:\n"
+        f"      cache_base: {tmp_path}/said\n  vars:\n    k3env_sandbox: {{gpu: GB300}}\n"
+    )
+    said = cli_site.provision("--inventory", str(inventory), "--playbook", "caches", hosts="all")
+    assert said.code == 0, said.err
+    assert (tmp_path / "said").is_dir() and (cli_site.rack / "own-1" / "home" / "cache").is_dir()
+    assert not (cli_site.rack / "own-2" / "home" / "cache").exists()
+
+
 def test_this_machine_itself_is_a_host_without_ssh(cli_site: Site, tmp_path: Path, book: Path) -> None:
     book.write_text(changed(PLAY, "~/made", str(tmp_path / "made")))
     state = f"k3env_state_dir={tmp_path / 'state'}"

@@ -38,10 +38,6 @@ class Facts:
         self._profile = profile
         self._values: dict[Fact, Any] = {}
 
-    def forget(self) -> None:
-        """Drop all values: something was changed."""
-        self._values.clear()
-
     def collect(self, facts: tuple[Fact, ...], deadline_s: float = DEADLINE_S) -> dict[Fact, Any]:
         """Return the values of these facts, reading those that are missing side by side.
 

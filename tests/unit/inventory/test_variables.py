@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from k3env.documents.nodes import Node, Position, Text
+from k3env.documents.nodes import Text
 from k3env.errors import DocumentError, UsageError
 from k3env.inventory import Address
 from k3env.inventory.variables import extra, special
@@ -73,21 +73,6 @@ def test_extra_variables_reach_addresses(inventory: Make) -> None:
     assert found.hosts["h"].address == Address("h.lab", user="extra")
     (other,) = found.select("other")
     assert other.address == Address("other", user="extra")
-
-
-def test_defaults_are_below_every_other_source(inventory: Make) -> None:
-    found = inventory("all: {vars: {a: 1}, hosts: {h: {b: 1}, i: }}\n")
-    where = Position("the sandbox")
-    defaults = {name: Node.of(2, where) for name in "abc"}
-    changed = found.with_defaults("h", defaults, Address("127.0.0.1", port=2201))
-    assert {name: node.plain for name, node in changed.hosts["h"].variables.items()} == {"a": 1, "b": 1, "c": 2}
-    assert str(changed.hosts["h"].variables["c"].position) == "the sandbox"
-    assert changed.hosts["h"].address == Address("127.0.0.1", port=2201)
-    assert changed.hosts["i"] == found.hosts["i"]
-    assert "c" not in found.hosts["h"].variables
-    assert found.with_defaults("h", defaults).hosts["h"].address == Address("h")
-    (chosen,) = changed.select("h")
-    assert chosen == changed.hosts["h"]
 
 
 def test_special_variables(inventory: Make, tmp_path: Path) -> None:
