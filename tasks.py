@@ -23,8 +23,16 @@ PROGRAMS = {
 }
 
 
-# As root the tests have nodes of their own, in network namespaces.
-ROOTS = {"nft": "nftables", "mmdebstrap": "mmdebstrap", "ip": "iproute2"}
+# As root the tests have nodes of their own, in network namespaces, and Slurm on them.
+ROOTS = {
+    "nft": "nftables",
+    "mmdebstrap": "mmdebstrap",
+    "ip": "iproute2",
+    "munged": "munge",
+    "slurmctld": "slurmctld",
+    "slurmd": "slurmd",
+    "scontrol": "slurm-client",
+}
 SEARCH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
 
 

@@ -159,13 +159,15 @@ class Site:
         """Begin to run a playbook."""
         return self.type(self.provision(playbook, *options, hosts=hosts))
 
-    def type(self, argv: Sequence[str], **keywords: Any) -> Running:
-        """Begin a command."""
+    def type(self, argv: Sequence[str], environment: Mapping[str, str] | None = None, **keywords: Any) -> Running:
+        """Begin a command; `environment` is added to the person's."""
         out, err = (self.home / f"{name}-{time.monotonic_ns()}" for name in ("out", "err"))
         with out.open("wb") as stdout, err.open("wb") as stderr:
             keywords = {"stdin": subprocess.DEVNULL, "stdout": stdout, "stderr": stderr, **keywords}
             # Of its own group, as a shell starts it: a signal for the tests is none for it.
-            process = subprocess.Popen(argv, env=self.environment(), cwd=CHECKOUT, process_group=0, **keywords)
+            process = subprocess.Popen(
+                argv, env={**self.environment(), **(environment or {})}, cwd=CHECKOUT, process_group=0, **keywords
+            )
         return Running(process, out, err)
 
     def quiet(self, within_s: float = 5.0) -> None:
