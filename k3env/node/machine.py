@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat as modes
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Callable, Optional
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from k3env.node.process import Completed
 
 READ_BYTES = 1 << 20
+_MARGIN_S, _HURRIED_GRACE_S = 0.3, 0.1
+"""What a command must leave of a fact's time, so that what it said before is still told."""
 # Another environment's Python must not leak into the commands that we start: inside a venv, build_wheel.py makes none.
 # Nor another repository: in a git hook, these name the one that the hook is of.
 _FOREIGN = (
@@ -53,6 +56,8 @@ class Machine:
         self.name = name
         self.cancel = cancel or Cancel()
         self.mask = mask or Mask()
+        self.ends: Optional[float] = None
+        """On time.monotonic(): when nobody waits any more for what this process reads; no command lasts longer."""
         self.environment = {key: value for key, value in os.environ.items() if key not in _FOREIGN}
         self.environment.setdefault("LANG", "C.UTF-8")
         self.environment.update(environment or {})
@@ -137,11 +142,16 @@ class Machine:
         from k3env.node import process
 
         merged = {**self.environment, **(environment or {})}
+        grace_s = process.GRACE_S
+        if self.ends is not None:
+            timeout_s = max(0.01, min(timeout_s, self.ends - time.monotonic() - _MARGIN_S))
+            grace_s = _HURRIED_GRACE_S
         try:
             return process.run(
                 argv,
                 environment=merged,
                 timeout_s=timeout_s,
+                grace_s=grace_s,
                 cancel=self.cancel,
                 cwd=cwd,
                 stdin=stdin,

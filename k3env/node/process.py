@@ -65,8 +65,9 @@ def run(
     stdin: bytes = b"",
     mask: Mask = _NO_MASK,
     guarded: bool = False,
+    grace_s: float = GRACE_S,
 ) -> Completed:
-    """Run a command to its end or its deadline (seconds of wall clock).
+    """Run a command to its end or its deadline (seconds of wall clock); `grace_s` lies between its SIGTERM and SIGKILL.
 
     One that is `guarded` does not outlive this process, however that ends.
 
@@ -76,7 +77,7 @@ def run(
     child = _start(argv, environment, cwd, subprocess.PIPE, stdin)
     outputs = {"stdout": _Tail(mask), "stderr": _Tail(mask)}
     timed_out = False
-    with _ended(child, guarded), selectors.DefaultSelector() as selector:
+    with _ended(child, guarded, grace_s), selectors.DefaultSelector() as selector:
         for name in outputs:
             selector.register(getattr(child, name), selectors.EVENT_READ, outputs[name])
         while selector.get_map():
@@ -208,18 +209,18 @@ def _start(
 
 
 @contextmanager
-def _ended(child: subprocess.Popen[bytes], guarded: bool) -> Iterator[None]:
+def _ended(child: subprocess.Popen[bytes], guarded: bool, grace_s: float = GRACE_S) -> Iterator[None]:
     """End a command and all that it started when the block is left, or, if guarded, when this process is killed."""
     try:
         guard = Guard(-child.pid) if guarded else nullcontext()
     except OSError:
-        _end(child)
+        _end(child, grace_s)
         raise
     with guard:
         try:
             yield
         finally:
-            _end(child)
+            _end(child, grace_s)
 
 
 def _lines(partial: bytearray, data: bytes, on_line: Callable[[str], None]) -> None:
@@ -242,7 +243,7 @@ def _wait(child: subprocess.Popen[bytes], timeout_s: float, cancel: Cancel) -> b
     return True
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
+def _end(child: subprocess.Popen[bytes], grace_s: float) -> None:
     """End a command and all that it started: SIGTERM, SIGKILL, then leave it behind."""
     ended = child.poll() is not None
     for number in (signal.SIGTERM, signal.SIGKILL):
@@ -256,7 +257,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
         if ended:
             break
         try:
-            child.wait(GRACE_S)
+            child.wait(grace_s)
             ended = True
         except subprocess.TimeoutExpired:
             continue

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from k3env.protocol.container import Container
-
-CONTEXTS = ("hc", "prolog", "job", "login", "image")
+from k3env.protocol.context import DEFAULT
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,10 @@ class Job:
 class Profile:
     """Wanted values by topic. Checks compare facts with it; nothing else holds a wanted value."""
 
-    context: str = "job"
+    context: str = DEFAULT
+    """hc, prolog, job, login or image: see protocol/context.py."""
+    at_rank: bool = False
+    """Whether the checks run where a rank does: in the job's step, with its limits, its devices, its container."""
     paths: Paths = Paths()
     gpu: Gpu = Gpu()
     pins: Pins = Pins()

@@ -2,7 +2,8 @@
 
 `@check("gpu.driver.version", driver, scope="node", severity="fail")` declares the id, whose first word is the
 file's name, and the facts that become the function's arguments, followed by the profile. A fact that could not
-be read makes the finding `unknown` before the function is called.
+be read makes the finding `unknown` before the function is called. The scope says in which contexts it runs, unless
+`contexts=("prolog", "job")` does.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from importlib import import_module
 from typing import Any, Callable, Optional
 
 from k3env.node.names import within
+from k3env.protocol.context import of_scope
 from k3env.protocol.finding import FAIL, PASS, SKIP, UNKNOWN, WARN, Evidence, Finding, Unreadable
 from k3env.protocol.profile import Profile
 
@@ -30,6 +32,12 @@ class Check:
     judge: Judge
     scope: str
     severity: str
+    contexts: tuple[str, ...] = ()
+    """In which contexts it runs; none: in those of its scope."""
+
+    def runs_in(self, context: str) -> bool:
+        """Return whether the check belongs to a context."""
+        return context in (self.contexts or of_scope(self.scope))
 
     @property
     def doc(self) -> str:
@@ -37,9 +45,11 @@ class Check:
         return (self.judge.__doc__ or "").strip()
 
 
-def check(id: str, *facts: Callable[..., Any], scope: str, severity: str) -> Callable[[Judge], Check]:
+def check(
+    id: str, *facts: Callable[..., Any], scope: str, severity: str, contexts: tuple[str, ...] = ()
+) -> Callable[[Judge], Check]:
     """Declare a check; the decorated function is its judge."""
-    return lambda judge: Check(id, facts, judge, scope, severity)
+    return lambda judge: Check(id, facts, judge, scope, severity, contexts)
 
 
 def passed(found: Optional[str] = None, message: str = "") -> Finding:
@@ -52,9 +62,9 @@ def fail(*, expected: str, found: str, remedy: str, message: str = "", subject: 
     return Finding("", FAIL, expected=expected, found=found, remedy=remedy, message=message, subject=subject)
 
 
-def skip(why: str) -> Finding:
-    """Say that the rule does not apply here."""
-    return Finding("", SKIP, message=why)
+def skip(why: str, remedy: Optional[str] = None) -> Finding:
+    """Say that the rule does not apply here, and how to have it judged, if there is a way."""
+    return Finding("", SKIP, message=why, remedy=remedy)
 
 
 def unknown(reason: str, *evidence: Evidence) -> Finding:
@@ -84,10 +94,13 @@ def select(patterns: tuple[str, ...]) -> tuple[Check, ...]:
 
 
 def judge(rule: Check, values: dict[Callable[..., Any], Any], profile: Profile) -> Finding:
-    """Judge one rule, and complete its finding with id, severity, scope and evidence."""
+    """Judge one rule, and complete its finding with id, severity, scope and evidence.
+
+    A check that can't cope with what it got says `unknown`, so that the others still speak.
+    """
     begun = time.perf_counter()
     found = [values[fact] for fact in rule.facts]
-    verdict = _unreadable(found) or rule.judge(*found, profile)
+    verdict = _unreadable(found) or _judged(rule, found, profile)
     severity = _severity(rule, profile)
     status = verdict.status
     if status == FAIL and severity != "fail":
@@ -105,6 +118,14 @@ def judge(rule: Check, values: dict[Callable[..., Any], Any], profile: Profile) 
 
 def _of(name: str) -> list[Check]:
     return [item for item in vars(import_module(f"{__name__}.{name}")).values() if isinstance(item, Check)]
+
+
+def _judged(rule: Check, found: list[Any], profile: Profile) -> Finding:
+    try:
+        verdict = rule.judge(*found, profile)
+    except Exception as error:
+        return unknown(f"the check itself failed: {type(error).__name__}: {error}")
+    return verdict if isinstance(verdict, Finding) else unknown(f"the check itself failed: it said {verdict!r:.80}")
 
 
 def _unreadable(values: list[Any]) -> Optional[Finding]:

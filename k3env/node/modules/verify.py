@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Optional
 
 from k3env.errors import nearest
 from k3env.node.modules import Module
+from k3env.protocol.context import CONTEXTS, NEEDS_STEP, STEP
 from k3env.protocol.finding import Finding
 
 if TYPE_CHECKING:
     from k3env.node.checks import Check
+    from k3env.node.facts import Facts
     from k3env.node.machine import Machine
     from k3env.protocol.profile import Profile
-
-_JOB = "job"
-"""The context in which a process has what a rank has: its limits, its container, its devices."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Verify(Module):
     """Judge the node by checks; one that fails, fails the task."""
 
     checks: tuple[str, ...]
-    """Ids of checks, or globs: `gpu.driver.version`, `gpu.*`, `*`."""
+    """Ids of checks, or globs: `gpu.driver.version`, `gpu.*`, `*`. A glob means those of the run's context."""
 
     def __post_init__(self) -> None:
         if not self.checks:
@@ -33,18 +33,37 @@ class Verify(Module):
         self._selected(tuple(pattern for pattern in self.checks if pattern != "*"))
 
     def judge(self, machine: Machine, profile: Profile) -> tuple[Finding, ...]:
-        """Read the facts of all selected checks side by side, and judge each."""
-        from k3env.node.checks import judge, skip
+        """Read the facts of all selected checks side by side, within the context's time, and judge each."""
         from k3env.node.facts import Facts
 
-        rules = tuple(
-            dataclasses.replace(rule, facts=(), judge=lambda profile: skip("needs the job's context"))
-            if rule.scope == "rank" and profile.context != _JOB
-            else rule
-            for rule in self._selected(self.checks)
-        )
-        values = Facts(machine, profile).collect(tuple(fact for rule in rules for fact in rule.facts))
-        return tuple(judge(_guarded(rule), values, profile) for rule in rules)
+        ends = time.monotonic() + CONTEXTS[profile.context].seconds
+        return self.judged(Facts(machine, profile, ends), profile)
+
+    def judged(self, facts: Facts, profile: Profile) -> tuple[Finding, ...]:
+        """Judge by facts that may have been read already."""
+        from k3env.node.checks import judge
+
+        rules = self.rules(profile)
+        values = facts.collect(tuple(fact for rule in rules for fact in rule.facts))
+        return tuple(judge(rule, values, profile) for rule in rules)
+
+    def rules(self, profile: Profile) -> tuple[Check, ...]:
+        """Return what is judged on a node: what isn't of the context only if its id stands there, as a skip.
+
+        Checks across nodes are left out: who has the facts of all nodes judges them.
+        """
+        found = []
+        for rule in self._selected(self.checks):
+            if rule.scope == "across":
+                continue
+            if not rule.runs_in(profile.context):
+                if rule.id not in self.checks:
+                    continue
+                rule = _skipped(rule, f"not part of the context {profile.context}")
+            elif rule.scope == "rank" and not profile.at_rank:
+                rule = _skipped(rule, NEEDS_STEP, f"run it in the job: {STEP}")
+            found.append(rule)
+        return tuple(found)
 
     def _selected(self, patterns: tuple[str, ...]) -> tuple[Check, ...]:
         """Return the checks that are named.
@@ -61,15 +80,8 @@ class Verify(Module):
         raise ValueError(f"no check is called {pattern!r}" + (f"; did you mean {meant}?" if meant else ""))
 
 
-def _guarded(rule: Check) -> Check:
-    """Let a check that can't cope with what it got say `unknown`, so that the others still speak."""
+def _skipped(rule: Check, why: str, remedy: Optional[str] = None) -> Check:
+    """Return a check that reads nothing and says why."""
+    from k3env.node.checks import skip
 
-    def judge(*arguments: Any) -> Finding:
-        from k3env.node.checks import unknown
-
-        try:
-            return rule.judge(*arguments)
-        except Exception as error:
-            return unknown(f"the check itself failed: {type(error).__name__}: {error}")
-
-    return dataclasses.replace(rule, judge=judge)
+    return dataclasses.replace(rule, facts=(), judge=lambda profile: skip(why, remedy))

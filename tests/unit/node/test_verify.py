@@ -73,22 +73,55 @@ def test_a_check_that_breaks_does_not_hide_the_others(tmp_path: Path, monkeypatc
     module = select(
         monkeypatch,
         Check("x.broken", (driver,), broken, "node", "fail"),
+        Check("x.odd", (driver,), lambda driver, profile: None, "node", "fail"),  # type: ignore[arg-type,return-value]
         Check("x.fine", (driver,), lambda driver, profile: passed(driver.version), "node", "fail"),
     )
-    bad, good = module.judge(machine(tmp_path, OPEN), Profile())
+    bad, odd, good = module.judge(machine(tmp_path, OPEN), Profile())
     assert (bad.id, bad.status, bad.severity) == ("x.broken", "unknown", "fail")
     assert "the check itself failed: RuntimeError: oh no" in bad.message
+    assert (odd.status, odd.message) == ("unknown", "the check itself failed: it said None")
     assert (good.status, good.found) == ("pass", "580.105.08")
 
 
-@pytest.mark.parametrize(("context", "status"), [("job", "pass"), ("login", "skip"), ("prolog", "skip")])
-def test_what_belongs_to_a_rank_needs_the_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, context: str, status: str
+def rule(id: str, scope: str, *contexts: str) -> Check:
+    return Check(id, (driver,), lambda driver, profile: passed("fine"), scope, "fail", contexts)
+
+
+@pytest.mark.parametrize(
+    ("context", "at_rank", "told"),
+    [
+        ("job", True, {"x.node": "pass", "x.rank": "pass", "x.static": "pass", "x.own": "pass"}),
+        ("job", False, {"x.node": "pass", "x.rank": "skip", "x.static": "pass", "x.own": "pass"}),
+        ("hc", False, {"x.node": "pass"}),
+        ("prolog", False, {"x.node": "pass", "x.own": "pass"}),
+        ("login", False, {"x.static": "pass"}),
+        ("image", False, {"x.static": "pass"}),
+    ],
+)
+def test_the_context_chooses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, context: str, at_rank: bool, told: dict[str, str]
 ) -> None:
-    module = select(monkeypatch, Check("x.limits", (driver,), lambda driver, profile: passed("fine"), "rank", "fail"))
-    (found,) = module.judge(machine(tmp_path, OPEN), Profile(context=context))
-    assert (found.status, found.scope) == (status, "rank")
-    assert found.message == ("needs the job's context" if status == "skip" else "")
+    rules = [rule(f"x.{scope}", scope) for scope in ("node", "rank", "static", "across")]
+    module = select(monkeypatch, *rules, rule("x.own", "static", "prolog", "job"))
+    found = module.judge(machine(tmp_path, OPEN), Profile(context=context, at_rank=at_rank))
+    assert {item.id: item.status for item in found} == told
+
+
+def test_what_belongs_to_a_rank_says_how_it_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = select(monkeypatch, rule("x.limits", "rank"))
+    (found,) = module.judge(machine(tmp_path, OPEN), Profile())
+    assert (found.status, found.scope, found.message) == ("skip", "rank", "needs the job's context")
+    assert found.remedy == "run it in the job: srun --ntasks-per-node=1 /opt/k3env/k3env-preflight.pyz"
+
+
+def test_an_id_that_is_named_is_never_left_out_in_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = (rule("x.files", "static"), rule("x.node", "node"))
+    monkeypatch.setattr(checks, "select", lambda patterns: rules)
+    found = Verify(("x.*", "x.files")).judge(machine(tmp_path, OPEN), Profile(context="hc"))
+    assert [(item.id, item.status, item.message) for item in found] == [
+        ("x.files", "skip", "not part of the context hc"),
+        ("x.node", "pass", ""),
+    ]
 
 
 def test_the_module_is_found_by_its_name() -> None:
