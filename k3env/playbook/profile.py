@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from k3env.documents import schema
 from k3env.documents.nodes import Node, Position
@@ -50,7 +50,7 @@ def resolve(scope: Scope, context: str, site: Site = NO_SITE) -> Settings:
 
 
 def _profile(given: Variables, context: str, site: Site) -> Profile:
-    return Profile(
+    made = Profile(
         context=context,
         paths=Paths(
             repo=given.trtllm_repo,
@@ -67,8 +67,9 @@ def _profile(given: Variables, context: str, site: Site) -> Profile:
             fla_core_version=given.fla_core_version,
             einops_version=given.einops_version,
         ),
-        cache=site.cache,
         container=given.container or Container(),
         user=given.k3_user,
         severities=dict(site.severities),
     )
+    sections = {name: replace(getattr(made, name), **values) for name, values in site.wanted.items()}
+    return replace(made, **sections)

@@ -13,7 +13,6 @@ from k3env.documents.complaints import collected, unknown_key
 from k3env.documents.nodes import Node, problem
 from k3env.documents.templates import is_template
 from k3env.errors import DocumentError, nearest
-from k3env.protocol.profile import Cache
 
 NAME = "k3env-site.yml"
 
@@ -42,9 +41,42 @@ class CacheKeys:
     """Inodes that must be free on its filesystem."""
 
     def __post_init__(self) -> None:
-        for name in ("free_gib", "free_inodes"):
-            if (getattr(self, name) or 0) < 0:
-                raise ValueError(f"{name} must not be negative, found {getattr(self, name):g}")
+        _not_negative(self, "free_gib", "free_inodes")
+
+
+@dataclass(frozen=True)
+class SystemKeys:
+    """What the node's network, limits and container tools must be."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = schema.CONFIG
+
+    ib_ports: Optional[list[str]] = None
+    """InfiniBand or RoCE ports that must be up: `mlx5_0`, or `mlx5_0/1` with the port."""
+    ib_rate_gbps: Optional[float] = None
+    """Lowest rate of each of them, Gb/s."""
+    serve_port: Optional[int] = None
+    """TCP port that trtllm-serve listens on, on the first rank's node."""
+    egress_hosts: Optional[list[str]] = None
+    """HOST:PORT that ranks connect to where nothing is filled beforehand; [] asks none."""
+    nofile: Optional[int] = None
+    """Open files that a rank's hard limit must allow."""
+    shm_free_gib: Optional[float] = None
+    """GiB that must be free in /dev/shm."""
+    tmp_free_gib: Optional[float] = None
+    """GiB that must be free in a rank's /tmp."""
+    enroot_free_gib: Optional[float] = None
+    """GiB that must be free where enroot unpacks an image."""
+    toolkit_min: Optional[str] = None
+    """Lowest version of NVIDIA's container toolkit."""
+    image_arch: Optional[str] = None
+    """CPU architecture of the nodes, for a login node of another one: aarch64 or x86_64."""
+
+    def __post_init__(self) -> None:
+        _not_negative(self, "ib_rate_gbps", "serve_port", "nofile", "shm_free_gib", "tmp_free_gib", "enroot_free_gib")
+        for host in self.egress_hosts or ():
+            name, colon, port = host.rpartition(":")
+            if not (name and colon and port.isascii() and port.isdigit()):
+                raise ValueError(f"egress_hosts must be HOST:PORT, found {host!r}")
 
 
 @dataclass(frozen=True)
@@ -57,6 +89,12 @@ class SiteKeys:
     """Ids of checks, or globs such as `cache.*`; an exact id wins over a glob, a longer glob over a shorter."""
     cache: Optional[CacheKeys] = None
     """What the node-local cache base must offer."""
+    system: Optional[SystemKeys] = None
+    """What the node's network, limits and container tools must be."""
+
+
+SECTIONS = tuple(item.name for item in dataclasses.fields(SiteKeys) if item.name != "severities")
+"""Sections of the profile that a site file may set values of."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +102,8 @@ class Site:
     """A site file, read."""
 
     severities: Mapping[str, str] = field(default_factory=dict)
-    cache: Cache = Cache()
+    wanted: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What it sets, by section of the profile."""
     origins: Mapping[str, str] = field(default_factory=dict)
     """Where each of these was set: "cache.free_gib" to "k3env-site.yml:3:13"."""
 
@@ -92,10 +131,23 @@ def read(root: Node) -> Site:
     if problems:
         raise collected(problems)
     found = schema.validate(SiteKeys, root.plain, root, what)
-    cache = {name: value for name, value in vars(found.cache or CacheKeys()).items() if value is not None}
+    wanted = {name: values for name in SECTIONS if (values := _given(getattr(found, name)))}
     severities: dict[str, str] = {**(found.severities or {})}
-    origins = _origins(root, {"severities": severities, "cache": cache})
-    return Site(severities, dataclasses.replace(Cache(), **cache), origins)
+    return Site(severities, wanted, _origins(root, {"severities": severities, **wanted}))
+
+
+def _given(keys: Any) -> dict[str, Any]:
+    """Return what a section sets; lists as the profile has them."""
+    if keys is None:
+        return {}
+    given = {name: value for name, value in vars(keys).items() if value is not None}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+
+
+def _not_negative(keys: Any, *names: str) -> None:
+    for name in names:
+        if (getattr(keys, name) or 0) < 0:
+            raise ValueError(f"{name} must not be negative, found {getattr(keys, name):g}")
 
 
 def _origins(root: Node, sections: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

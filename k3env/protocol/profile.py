@@ -52,6 +52,32 @@ class Cache:
 
 
 @dataclass(frozen=True)
+class System:
+    """What the node's network, limits and container tools must be."""
+
+    ib_ports: tuple[str, ...] = ()
+    """Ports that must be up: "mlx5_0" or "mlx5_0/1". Sites differ: some of a tray's eight are for other things."""
+    ib_rate_gbps: float = 400
+    """NDR, the lower of the two rates that GB300 trays are built with."""
+    serve_port: int = 8000
+    """trtllm-serve's in TensorRT LLM's deployment guide for Kimi K3."""
+    egress_hosts: tuple[str, ...] = ("edge.urm.nvidia.com:443", "huggingface.co:443")
+    """From where FlashInfer loads cubins (flashinfer/jit/cubin_loader.py), and Hugging Face's hub models."""
+    nofile: int = 65536
+    """TensorRT LLM's deployment guide for Kimi K3: ulimit -n 65536."""
+    shm_free_gib: float = 32
+    """Tens of GiB: NCCL's and the processes' own segments, four ranks a node."""
+    tmp_free_gib: float = 16
+    """For what has no cache directory of its own: TMPDIR, CuTe DSL, torch's inductor."""
+    enroot_free_gib: float = 64
+    """An unpacked image of TensorRT LLM takes tens of GiB."""
+    toolkit_min: str = "1.17.8"
+    """The first one without CVE-2025-23266, a way out of the container. Source: NVIDIA's bulletin of July 2025."""
+    image_arch: Optional[str] = None
+    """The nodes' CPU architecture; None: that of the machine which is checked."""
+
+
+@dataclass(frozen=True)
 class Job:
     """The job that the node is checked for."""
 
@@ -73,6 +99,7 @@ class Profile:
     gpu: Gpu = Gpu()
     pins: Pins = Pins()
     cache: Cache = Cache()
+    system: System = System()
     job: Job = Job()
     container: Container = Container()
     user: Optional[str] = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import typing
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from k3env.errors import DocumentError, K3Error
 from k3env.playbook import site
 from k3env.playbook.site import Site
 from k3env.protocol import codec
-from k3env.protocol.profile import Cache, Profile
+from k3env.protocol.profile import Cache, Profile, System
 from tests.unit.playbook.conftest import compiled
 
 PLAY = "- hosts: all\n  tasks:\n    - demo: {path: /x}\n"
@@ -33,6 +35,22 @@ def test_it_reaches_the_profile_with_its_origin() -> None:
     assert [origins[name] for name in ("severities.gpu.count", "severities.cache.*", "cache.free_gib")] == [
         "s.yml:2:14", "s.yml:3:14", "s.yml:4:19",
     ]  # fmt: skip
+
+
+def test_every_section_is_one_of_the_profile_with_the_same_names() -> None:
+    hints = typing.get_type_hints(site.SiteKeys)
+    for name in site.SECTIONS:
+        (keys,) = [item for item in typing.get_args(hints[name]) if item is not type(None)]
+        wanted = {item.name for item in dataclasses.fields(getattr(Profile(), name))}
+        assert {item.name for item in dataclasses.fields(keys)} <= wanted, name
+
+
+def test_lists_and_other_sections() -> None:
+    found = read("cache: {free_inodes: 5}\nsystem: {ib_ports: [mlx5_0, mlx5_3/1], egress_hosts: [], nofile: 1024}\n")
+    profile = codec.decode(Profile, compiled(PLAY, site=found).plan.profile)
+    assert profile.cache == Cache(free_inodes=5)
+    assert profile.system == System(ib_ports=("mlx5_0", "mlx5_3/1"), egress_hosts=(), nofile=1024)
+    assert found.origins["system.nofile"] == "s.yml:2:66"
 
 
 def test_without_one_all_is_as_shipped() -> None:
@@ -75,6 +93,8 @@ REFUSED = [
     ("cache: {free_gib: many}\n", "1:19", "cache.free_gib of a site file must be a number", "many"),
     ("cache: {free_gib: -1}\n", "1:19", "free_gib must not be negative", ""),
     ("cache: {free_gib: .inf}\n", "1:19", ".inf", ""),
+    ("system: {serve_port: -1}\n", "1:22", "serve_port must not be negative", ""),
+    ("system: {egress_hosts: [huggingface.co]}\n", "1:24", "egress_hosts must be HOST:PORT", "huggingface.co"),
     ("cache: {free_inodes: 1.5}\n", "1:22", "must be a whole number", "1.5"),
     ("cache: {free_gib: 1}\ncache: {free_gib: 2}\n", "2:1", "given twice", ""),
     ("driver_min: 590\n", "1:1", "no key driver_min", "set driver_min as a variable"),
