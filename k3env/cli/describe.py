@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from k3env.cli.command import command
 from k3env.cli.options import DEFAULT_PLAYBOOK, PLAYING, REACHING, SHOWING, TARGETING, Options, parse, parse_choice
+from k3env.protocol.finding import printable
 
 if TYPE_CHECKING:
     from k3env.documents.nodes import Node
@@ -61,7 +62,7 @@ def describe(**raw: Any) -> int:
     if options.output == "json":
         print(json.dumps({"schema": "k3env.describe/1", "plans": [_as_json(item) for item in found]}, indent=2))
     else:
-        print("\n\n".join(_as_text(item) for item in found))
+        print(printable("\n\n".join(_as_text(item) for item in found)))
     return 0
 
 

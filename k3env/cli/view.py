@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from k3env.protocol.event import Event
+from k3env.protocol.finding import printable
 from k3env.protocol.line import FAILED, NOTRUN, RESULT, ROAD, UNREACHABLE
 from k3env.protocol.outcome import Fold
 from k3env.protocol.plan import Task
@@ -115,6 +116,7 @@ class View:
     def table(self) -> RenderableType:
         """Return what each busy host does now."""
         from rich.table import Table
+        from rich.text import Text
 
         busy = self._busy()
         table = Table.grid(padding=(0, 2), expand=True)
@@ -123,7 +125,7 @@ class View:
         table.add_column(no_wrap=True, min_width=5, justify="right")
         table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
         for host, seconds, what in busy[:ROWS]:
-            table.add_row(host, _clock(seconds), what)
+            table.add_row(Text(host), _clock(seconds), Text(" ".join(printable(what).split())))
         if len(busy) > ROWS:
             table.add_row(f"and {len(busy) - ROWS} more", "", "")
         return table
@@ -175,7 +177,7 @@ class View:
         if not shown:
             return
         if self._heading != task:
-            self._say(text.heading("TASK", self._names[task]))
+            self._say(text.heading("TASK", self._names.get(task, task)))
             self._heading = task
         self._say(shown)
 
@@ -189,8 +191,12 @@ class View:
             self._console.print(Text.assemble(*spans), end="", soft_wrap=True)
 
     def _print(self, line: str) -> None:
+        """Print a line, or several; what a node put into it does nothing to the terminal."""
+        line = printable(line)
         if self._console is not None:
-            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+            from rich.text import Text
+
+            self._console.print(Text(line), soft_wrap=True)
             return
         try:
             print(line, file=self._stream, flush=True)

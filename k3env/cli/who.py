@@ -16,6 +16,7 @@ from k3env.documents.nodes import Node, Position
 from k3env.errors import InventoryError, UsageError, nearest
 from k3env.inventory import Address, Host, Inventory, slurm
 from k3env.inventory.variables import extra
+from k3env.protocol.finding import printable
 
 SANDBOX = "k3env_sandbox"
 """The variable that makes a host a tray of the sandbox."""
@@ -98,7 +99,7 @@ def playbook_dir(name: str | None) -> Path | None:
 def warn(inventory: Inventory, stream: TextIO) -> None:
     """Print what is odd about the inventories."""
     for warning in inventory.warnings:
-        print(f"warning: {warning.subject}: {warning.message}; {warning.remedy}", file=stream)
+        print(printable(f"warning: {warning.subject}: {warning.message}; {warning.remedy}"), file=stream)
 
 
 def _inventory(name: str) -> Path:

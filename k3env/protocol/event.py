@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from k3env.protocol.line import KINDS, VERSION
+from k3env.protocol import codec
+from k3env.protocol.finding import SCOPES, SEVERITIES, STATUSES, Finding, Result
+from k3env.protocol.line import END, KINDS, RESULT, VERSION
+
+ENDS = ("ok", "failed", "cancelled")
+MAX_DEPTH = 32
+RESULTS = ("ok", "changed", "failed", "skipped", "cancelled")
 
 
 @dataclass(frozen=True)
@@ -24,14 +31,59 @@ class Event:
 
 
 def parse(line: bytes) -> Event:
-    """Read one line behind its marker.
+    """Read one line behind its marker; what comes from a node is believed in nothing, not even in its types.
 
     Raises ValueError for anything that is not an event of this version.
     """
-    value = json.loads(line)
+    try:
+        value = json.loads(line, parse_constant=_refused, parse_float=_finite)
+    except RecursionError:
+        raise ValueError("too deeply nested") from None
     if not isinstance(value, dict) or value.get("version", VERSION) != VERSION:
         raise ValueError("not an event of this version")
-    kind, task = value.get("kind"), value.get("task")
-    if kind not in KINDS or not (task is None or isinstance(task, str)) or not isinstance(value.get("data", {}), dict):
+    kind, task, data = value.get("kind"), value.get("task"), value.get("data", {})
+    seq: Any = value.get("seq", 0)
+    time: Any = value.get("time", 0.0)
+    whole = isinstance(seq, int) and not isinstance(seq, bool) and seq >= 0
+    told = isinstance(time, (int, float)) and not isinstance(time, bool)
+    if kind not in KINDS or not whole or not told or not isinstance(data, dict):
         raise ValueError("not an event")
-    return Event(kind, int(value.get("seq", 0)), float(value.get("time", 0.0)), task, value.get("data", {}))
+    if not (isinstance(task, str) or (task is None and kind != RESULT)):
+        raise ValueError("not an event")
+    if _is_deep(data, MAX_DEPTH):
+        raise ValueError("too deeply nested")
+    _look_into(kind, data)
+    return Event(kind, seq, time, task, data)
+
+
+def _look_into(kind: str, data: dict[str, Any]) -> None:
+    """Raise ValueError for a result or an end that reports could not tell."""
+    findings: tuple[Finding, ...] = ()
+    if kind == RESULT:
+        result: Result = codec.decode(Result, data)
+        findings = result.findings
+        if result.status not in RESULTS:
+            raise ValueError(f"no result is {result.status!r:.40}")
+    elif kind == END:
+        findings = codec.decode(tuple[Finding, ...], data.get("findings", []))
+        if data.get("status", ENDS[0]) not in ENDS:
+            raise ValueError(f"no run ends {data['status']!r:.40}")
+    for item in findings:
+        if item.status not in STATUSES or item.severity not in SEVERITIES or item.scope not in SCOPES:
+            raise ValueError(f"no finding is {item.status!r:.40}, {item.severity!r:.40}, {item.scope!r:.40}")
+
+
+def _is_deep(value: Any, levels: int) -> bool:
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels == 0 or any(_is_deep(item, levels - 1) for item in items)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {text:.40} is too large")
+    return number
+
+
+def _refused(text: str) -> float:
+    raise ValueError(f"{text} is no number of JSON")

@@ -12,6 +12,9 @@ from k3env.runner.host import Follower, Limits, Target, Wish
 FILES_EACH, FILES_OURS = 8, 40
 """Files that a host needs while it is reached (its socket, the pipes of `ssh -G`), and those that we need ourselves."""
 
+AHEAD = 1000
+"""Events that may wait to be read."""
+
 
 def bounded(forks: int) -> int:
     """Return how many hosts can be followed at a time with the files that this process may open."""
@@ -34,7 +37,8 @@ class Fanout:
     def __init__(self, targets: Iterable[Target], forks: int, limits: Limits, wish: Wish) -> None:
         """Nothing is contacted before the first event is asked for."""
         self._waiting: queue.SimpleQueue[Target] = queue.SimpleQueue()
-        self._events: queue.SimpleQueue[tuple[str, Event] | None] = queue.SimpleQueue()
+        # Bounded: nodes that talk faster than is read wait, instead of filling our memory.
+        self._events: queue.Queue[tuple[str, Event] | None] = queue.Queue(AHEAD)
         targets = list(targets)
         for target in targets:
             self._waiting.put(target)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from k3env.errors import Refused, Unreachable
 from k3env.payload import Payload
+from k3env.protocol import codec
 from k3env.protocol.event import Event, parse
 from k3env.protocol.line import END, HELLO, LINE_BYTES, LOST, marker
 from k3env.protocol.plan import Start
@@ -19,6 +20,10 @@ from k3env.runner.become import READY, Become
 
 _BOOT = "import sys;i=sys.stdin.buffer;n=i.readline();exec(i.read(int(n)) if n.strip().isdigit() else 'sys.exit(97)')"
 _NOISE_BYTES = 4096
+FORMAT = 1
+"""Of hello; the boot code has the same."""
+EVENT_BYTES = 128 << 20
+"""What events may come to in one conversation: a journal holds 8 MiB of progress, and its results."""
 
 
 def command(python: str, become: Become | None = None) -> str:
@@ -75,6 +80,7 @@ class Session:
         self._work = work
         self._marker = marker(start.run)
         self._rest = b""
+        self._bytes = 0
 
     @property
     def run_dir(self) -> str:
@@ -106,6 +112,7 @@ class Session:
             if at < 0:
                 self._hear(line + b"\n")
                 continue
+            self._bytes += len(line)
             event = self._parse(line[at + len(self._marker) :])
             if event.kind == HELLO:
                 answer += self._greeted(event)
@@ -116,18 +123,24 @@ class Session:
         return events, answer
 
     def _parse(self, line: bytes) -> Event:
+        if self._bytes > EVENT_BYTES:
+            raise _not_ours(f"the agent sent more than {EVENT_BYTES >> 20} MiB of events", line)
         try:
             return parse(line)
         except ValueError as error:
-            raise Unreachable(
-                f"the agent sent a line that is no event: {error}",
-                found=repr(line[:80]),
-                remedy="use one k3env on controller and node",
-                id="run.protocol",
-            ) from None
+            raise _not_ours(f"the agent sent a line that is no event: {error}", line) from None
 
     def _greeted(self, event: Event) -> bytes:
-        self.hello = Hello(**{name: event.data.get(name) for name in Hello.__dataclass_fields__})  # type: ignore[arg-type]
+        said = repr(event.data).encode()
+        if self.hello is not None:
+            # Each one would be answered with payload, secrets and plan.
+            raise _not_ours("the agent said hello twice", said)
+        try:
+            self.hello = codec.decode(Hello, event.data)
+        except codec.DecodeError as error:
+            raise _not_ours(f"the agent's hello can't be read: {error}", said) from None
+        if self.hello.format != FORMAT:
+            raise _not_ours(f"the agent speaks format {self.hello.format}, not {FORMAT}", said)
         if self.hello.refusal:
             raise Refused(
                 f"the node can't be used: {self.hello.refusal}",
@@ -151,3 +164,13 @@ class Session:
 
     def _hear(self, data: bytes) -> None:
         self.noise = (self.noise + data)[-_NOISE_BYTES:]
+
+
+def _not_ours(message: str, line: bytes) -> Unreachable:
+    return Unreachable(
+        message,
+        expected="what this version's agent sends",
+        found=repr(line[:80]),
+        remedy="use one k3env on controller and node; else find out who answers there",
+        id="run.protocol",
+    )
