@@ -32,6 +32,9 @@ ROOTS = {
     "slurmctld": "slurmctld",
     "slurmd": "slurmd",
     "scontrol": "slurm-client",
+    "sudo": "sudo",
+    "csh": "tcsh",
+    "fish": "fish",
 }
 SEARCH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
 

@@ -13,6 +13,7 @@ from k3env.errors import UsageError
 from k3env.protocol import codec
 from k3env.protocol.plan import Plan
 from k3env.protocol.secret import references
+from k3env.runner.become import Password
 
 
 def resolve(plans: Iterable[Plan]) -> dict[str, str]:
@@ -48,7 +49,7 @@ def _value(reference: str) -> str:
     return getpass(f"{reference}: ")
 
 
-def ask_become_pass(options: Options) -> str | None:
+def ask_become_pass(options: Options) -> Password | None:
     """Return sudo's password, asked for once for all hosts, before any is contacted; None where none is wanted.
 
     Raises UsageError when nobody is there to ask.
@@ -62,7 +63,7 @@ def ask_become_pass(options: Options) -> str | None:
             found="none",
             remedy="run it in a terminal, or have sudo ask for no password (NOPASSWD)",
         )
-    return getpass("sudo password: ")
+    return Password(getpass("sudo password: "))
 
 
 def ask_passphrase(path: str) -> str | None:

@@ -13,7 +13,7 @@ from k3env.protocol import codec
 from k3env.protocol.event import Event
 from k3env.protocol.line import FAILED, HELLO, LOST, NOTRUN, ROAD, UNREACHABLE
 from k3env.protocol.plan import Start
-from k3env.runner.become import Become, Gatekeeper, denied
+from k3env.runner.become import Become, Gatekeeper, without_marks
 from k3env.runner.session import Hello, Session, Work, command
 
 POLL_S = 0.25
@@ -186,7 +186,8 @@ class Follower:
                 self._say(ROAD, connection.note)
             process = connection.start(command(self._target.python, self._target.become))
             session = Session(self._start, self._target.work)
-            self._pass_sudo(process, session, ends)
+            gate = Gatekeeper(self._target.become, self._target.host)
+            self._pass_sudo(gate, process, session, ends)
             process.send(session.opening())
             while session.hello is None:
                 if self._wish.cancelled and self._boot_id is None and self._start.action == "run":
@@ -195,7 +196,7 @@ class Follower:
                 if data is not None:
                     self._take(process, session, data)
                 if data == b"":
-                    raise self._no_agent(process, session)
+                    raise self._no_agent(process, session, gate)
                 if time.monotonic() > ends:
                     raise ConnectTimeout(
                         "connected, but the agent did not answer in time",
@@ -208,9 +209,8 @@ class Follower:
             raise
         return connection, process, session
 
-    def _pass_sudo(self, process: Process, session: Session, ends: float) -> None:
+    def _pass_sudo(self, gate: Gatekeeper, process: Process, session: Session, ends: float) -> None:
         """Wait until the agent may be spoken to, answering sudo once."""
-        gate = Gatekeeper(self._target.become)
         while not gate.open:
             data = process.receive(POLL_S / 5)
             if data:
@@ -219,9 +219,14 @@ class Follower:
             if answer:
                 process.send(answer)
             elif data == b"" and not gate.open:
-                raise self._no_agent(process, session)
+                raise self._no_agent(process, session, gate)
             elif time.monotonic() > ends:
-                raise ConnectTimeout("connected, but sudo neither asks nor lets us in", found=process.said()[-300:])
+                raise ConnectTimeout(
+                    "connected, but sudo neither asks nor lets us in",
+                    expected="sudo's prompt, or the agent",
+                    found=_tail(process, session) or "nothing was said",
+                    remedy="see what sudo does there by hand, with -S: does it wait for another kind of proof?",
+                )
 
     def _converse(self, process: Process, session: Session) -> None:
         stopped = cancelled = self._start.action == "cancel"
@@ -283,9 +288,9 @@ class Follower:
             id="run.agent",
         )
 
-    def _no_agent(self, process: Process, session: Session) -> Unreachable:
+    def _no_agent(self, process: Process, session: Session, gate: Gatekeeper) -> Unreachable:
         failure, code = process.failure(), process.exit_code()
-        failure = failure or denied(self._target.become, process.said())
+        failure = failure or gate.ended(process.said(), code, self._target.python)
         if failure is not None:
             return failure
         if code is None:
@@ -314,7 +319,7 @@ class Follower:
 def _tail(process: Process, session: Session) -> str:
     from k3env.protocol.finding import excerpt
 
-    return excerpt(process.said().encode() or session.noise)
+    return excerpt(without_marks(process.said()).encode() or session.noise)
 
 
 def _worker_lost(event: Event, process: Process, session: Session) -> Refused:

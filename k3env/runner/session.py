@@ -30,7 +30,7 @@ def command(python: str, become: Become | None = None) -> str:
     """Return the one command line that is ever sent; sh, bash, dash, csh and fish read it alike."""
     if become is None:
         return f'exec {shlex.quote(python)} -I -S -c "{_BOOT}"'
-    ready = f"import sys;sys.stderr.write('{READY}\\n');sys.stderr.flush();" if become.password is not None else ""
+    ready = f"import sys;sys.stderr.write('{READY}\\n');sys.stderr.flush();"
     return f'exec {become.prefix()}{shlex.quote(python)} -I -S -c "{ready}{_BOOT}"'
 
 

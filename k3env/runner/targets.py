@@ -13,7 +13,7 @@ from k3env.errors import UsageError
 from k3env.inventory.hosts import Address, Host
 from k3env.protocol import codec
 from k3env.protocol.plan import Plan, Start
-from k3env.runner.become import Become
+from k3env.runner.become import Become, Password
 from k3env.runner.host import Target
 from k3env.runner.session import Work
 
@@ -105,7 +105,7 @@ class Targets:
         )
 
 
-def become(host: Host, plan: Plan, asked: Options, password: str | None) -> Become | None:
+def become(host: Host, plan: Plan, asked: Options, password: Password | None) -> Become | None:
     """Return whom the agent must become on the way in, or None.
 
     What is asked for counts; else a plan whose tasks are another user's needs root, unless that is who connects.

@@ -350,6 +350,22 @@ class Node:
         """Take a filesystem away from under everybody's feet."""
         self.run("umount", "-l", path)
 
+    def user(self, name: str, *, shell: str = "/bin/sh", password: str = "") -> None:
+        """Make a user whom the rack's key lets in, with a home and perhaps a password."""
+        self.run("useradd", "--no-log-init", "--create-home", "--home-dir", f"/home/{name}", "--shell", shell, name)
+        self.run("passwd", "--quiet", "--delete", name)  # sshd refuses those whose password is locked
+        self.path("/etc/ssh/rack_authorized_keys").chmod(0o644)
+        if password:
+            self.run("sh", "-c", f"echo {name}:{password} | chpasswd --crypt-method SHA256")
+
+    def sudoers(self, *lines: str) -> None:
+        """Say who may become whom."""
+        path = self.path("/etc/sudoers")
+        path.unlink(missing_ok=True)
+        path.write_text("\n".join(["Defaults env_reset", "root ALL=(ALL) ALL", *lines, ""]))
+        path.chmod(0o440)
+        self.run("visudo", "--check", "--strict")
+
     def script(self, path: str, text: str) -> None:
         """Put a shell script on the node."""
         there = self.path(path)

@@ -9,9 +9,9 @@ import subprocess
 from pathlib import Path
 
 HOST = "/"
-_FORMAT = 1
+_FORMAT = 2
 """Of what is in it: another list of packages is another number."""
-_PACKAGES = "openssh-server,python3,python3-venv,git,procps,ca-certificates"
+_PACKAGES = "openssh-server,python3,python3-venv,git,procps,ca-certificates,sudo"
 
 
 def bullseye() -> str:

@@ -77,9 +77,9 @@ def row(
     return add
 
 
-def again(site: Site, playbook: str) -> Said:
+def again(site: Site, playbook: str, *options: str) -> Said:
     """Run once more, with nothing broken any more; nothing may be left over afterwards."""
-    said = site.run(playbook)
+    said = site.run(playbook, *options)
     assert said.code == 0, said.err
     site.quiet()
     return said

@@ -163,12 +163,22 @@ class Site:
         """Begin a command; `environment` is added to the person's."""
         out, err = (self.home / f"{name}-{time.monotonic_ns()}" for name in ("out", "err"))
         with out.open("wb") as stdout, err.open("wb") as stderr:
-            keywords = {"stdin": subprocess.DEVNULL, "stdout": stdout, "stderr": stderr, **keywords}
             # Of its own group, as a shell starts it: a signal for the tests is none for it.
-            process = subprocess.Popen(
-                argv, env={**self.environment(), **(environment or {})}, cwd=CHECKOUT, process_group=0, **keywords
-            )
+            usual = {"stdin": subprocess.DEVNULL, "stdout": stdout, "stderr": stderr, "process_group": 0}
+            together = {**self.environment(), **(environment or {})}
+            process = subprocess.Popen(argv, env=together, cwd=CHECKOUT, **{**usual, **keywords})
         return Running(process, out, err)
+
+    def type_secret(self, argv: Sequence[str], question: str, secret: str) -> Running:
+        """Begin a command in a terminal, and answer the first question that it asks there."""
+        ours, its = os.openpty()
+        # Without a session of its own, it would ask at the terminal of the tests.
+        running = self.type(argv, stdin=its, start_new_session=True, process_group=None)
+        os.close(its)
+        running.until(question)
+        os.write(ours, f"{secret}\n".encode())
+        running.terminal = ours
+        return running
 
     def quiet(self, within_s: float = 5.0) -> None:
         """Look for processes that were left behind on a node."""
@@ -184,6 +194,8 @@ class Running:
     process: subprocess.Popen[bytes]
     out: Path
     err: Path
+    terminal: int | None = None
+    """Our end of the terminal that it was begun in."""
 
     @property
     def said(self) -> str:
@@ -209,6 +221,10 @@ class Running:
             self.process.kill()
             self.process.wait()
             raise AssertionError(f"it did not end within {timeout_s:g} s: {self.said}") from None
+        finally:
+            if self.terminal is not None:
+                os.close(self.terminal)
+                self.terminal = None
         said = Said(code, self.out.read_text("utf-8", "replace"), self.said)
         assert "Traceback" not in said.out + said.err, said.err
         return said

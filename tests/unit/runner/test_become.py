@@ -13,7 +13,7 @@ from k3env.protocol import codec
 from k3env.protocol.event import Event
 from k3env.protocol.plan import Plan, Start
 from k3env.runner import host
-from k3env.runner.become import Become
+from k3env.runner.become import Become, Password
 from k3env.runner.session import Work, command
 
 SUDO = """#!/bin/sh
@@ -49,7 +49,11 @@ def follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, password:
     work = Work(payload.boot_code(), payload.build(), codec.dumps(Plan(())).encode())
     start = Start("t.1", "node", payload=payload.build().digest, state_dir=str(tmp_path / "state"))
     target = host.Target(
-        "node", lambda: ProcessConnection("local", Target("localhost")), work, start, become=Become("root", password)
+        "node",
+        lambda: ProcessConnection("local", Target("localhost")),
+        work,
+        start,
+        become=Become("root", Password(password) if password else None),
     )
     host.Follower(target, host.Limits(10, 5), lambda _, event: events.append(event), host.Wish()).follow()
     return events
@@ -87,5 +91,5 @@ def test_what_sudo_refuses_is_told_at_once(
 
 
 def test_a_password_is_in_no_text_of_it() -> None:
-    become = Become("root", "open sesame")
+    become = Become("root", Password("open sesame"))
     assert "sesame" not in repr(become) + command("python3", become)
