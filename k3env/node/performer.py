@@ -174,6 +174,10 @@ class Performer:
         profile: Profile = codec.decode(Profile, self.plan.profile)
         changes, message = module.changes(machine), ""
         pending = self.pending
+        if changes:
+            from k3env.node.mounted import refuse_unmounted
+
+            refuse_unmounted(machine, module.writes())
         if changes and self.plan.mode != APPLY:
             message, pending = self._holders(module, task), True
         elif changes:

@@ -86,23 +86,23 @@ def shared_read_only(ground: Ground) -> Seen:
         return seen(said, r"no lease can be taken beside /shared/work: Read-only file system", "0, builds", code=2)
 
 
-@row(
-    "shared filesystem not mounted on one node",
-    broken="the checkout is made on that node's own disk, below the mount point, and told as good",
-)
+@row("shared filesystem not mounted on one node")
 def shared_gone(ground: Ground) -> Seen:
     with ground.site("a", "b") as site:
         commit = _repository(site.shared / "upstream")
         play = site.playbook({"git_checkout": {"repo": "/shared/code", "url": "/opt/upstream.git", "commit": commit}})
         for node in site.nodes.values():
             node.run("git", "clone", "-q", "--bare", "/shared/upstream", "/opt/upstream.git")
+            node.path("/etc/fstab").write_text("server:/export /shared nfs4 defaults,nofail 0 0\n")
         site.nodes["b"].unmount("/shared")
         said = site.run(play)
+        assert said.statuses() == {"a": "changed", "b": "failed"}
+        assert site.run(play, "--check").statuses()["b"] == "failed"
         assert os.listdir(site.nodes["b"].path("/shared")) == [], "nothing is made below the mount point"
         site.nodes["b"].power_off()
         site.nodes["b"].power_on()
         again(site, play)
-        return seen(said, r"/shared", "0, changes nothing", code=2)
+        return seen(said, r"/shared is not mounted, so /shared/code would be made on", "0, changes nothing", code=2)
 
 
 @row("clock an hour slow on one node, an hour fast on another")
