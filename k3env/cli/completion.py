@@ -164,7 +164,7 @@ def _runs(given: Mapping[str, str]) -> Iterable[str]:
 
 _SOURCES: dict[str, Callable[[Mapping[str, str]], Iterable[str]]] = {
     "hosts": _hosts,
-    "limit": _hosts,
+    "limit": lambda given: [*_hosts(given), "run:last", *(f"run:{name}" for name in _runs(given))],
     "host": _hosts,
     "tags": _tags,
     "skip-tags": _tags,

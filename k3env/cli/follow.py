@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from k3env.cli.options import Options, parse
-from k3env.cli.play import all_tasks, finish, limits, watcher
+from k3env.cli.play import finish, limits, watcher
 from k3env.cli.secrets import ask_become_pass, ask_passphrase
 from k3env.cli.view import View
 from k3env.cli.who import trays, who
@@ -34,7 +34,7 @@ def follow(raw: dict[str, Any], action: str) -> int:
     options = _as_begun(header, asked)
     begun = time.time()
     with trays(who(options)) as reached:
-        fold = Fold(header.run, header.started, all_tasks(header), check=header.check)
+        fold = Fold(header.run, header.started, header.tasks(), check=header.check)
         view = View(fold, output=asked.output, verbose=asked.v)
         left = _left(record, fold)
         stage = max(left.play, 1)
@@ -124,4 +124,6 @@ def _as_begun(header: Header, asked: Options) -> Options:
     kept: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in header.options.items()
     }
-    return replace(Options(**kept), timeout=asked.timeout, reconnect_timeout=asked.reconnect_timeout)
+    begun = replace(Options(**kept), timeout=asked.timeout, reconnect_timeout=asked.reconnect_timeout)
+    # Which hosts failed in an earlier run may have changed since; those that this run is for are known.
+    return replace(begun, limit=None) if "run:" in (begun.limit or "") else begun

@@ -23,7 +23,7 @@ class Option:
 
 TARGETING = (
     Option("hosts", "who: hostlist, group, glob, ~regex, @file; :& and :! combine"),
-    Option("limit", "narrow --hosts and the play's hosts by another pattern"),
+    Option("limit", "narrow --hosts and the play's hosts by another pattern; run:RUN, run:last: what failed there"),
     Option("inventory", "inventory file; repeatable; default $K3ENV_INVENTORY", []),
     Option("list_hosts", "print the hosts that would be targeted, contact none", False),
 )

@@ -19,7 +19,7 @@ from k3env.inventory import Host
 from k3env.playbook import Compiled, Play, compile_playbook, load
 from k3env.protocol.event import Event
 from k3env.protocol.outcome import Fold, Outcome
-from k3env.protocol.plan import STOP, Task
+from k3env.protocol.plan import STOP
 from k3env.reports import document
 from k3env.runner.host import Limits
 from k3env.runner.policy import Policy
@@ -53,9 +53,9 @@ def _list(options: Options, plans: Sequence[Mapping[str, Compiled]]) -> int:
     """Print the hosts that a run would be for; contact none."""
     header = _header(new_run(), time.time(), options, [], plans)
     if options.output == "text":
-        print(listed(list(all_tasks(header))))
+        print(listed(list(header.tasks())))
     else:
-        fold = Fold(header.run, header.started, all_tasks(header), check=options.check)
+        fold = Fold(header.run, header.started, header.tasks(), check=options.check)
         print(document.dumps(document.document(fold.outcome(), header.command, exit_code=EXIT_OK)))
     return EXIT_OK
 
@@ -88,7 +88,7 @@ def _run(
     password = ask_become_pass(options)
     begun = time.time()
     header = _header(new_run(), begun, options, plays, plans)
-    fold = Fold(header.run, header.started, all_tasks(header), check=options.check)
+    fold = Fold(header.run, header.started, header.tasks(), check=options.check)
     record = Record.begin(header)
     view = View(fold, output=options.output, diff=options.diff, verbose=options.v)
     road = Road(ask=ask_passphrase, accept_new=options.accept_new_host_keys)
@@ -161,12 +161,3 @@ def watcher(view: View, options: Options, run: str) -> Watcher:
             print(document.event_line(run, host, happened), flush=True)
 
     return Watcher(event, view.tick, view.notice, lambda: view.gone)
-
-
-def all_tasks(header: Header) -> dict[str, list[Task]]:
-    """Return the tasks of all plays by host, for the hosts that a play is for."""
-    tasks: dict[str, list[Task]] = {}
-    for stage in header.stages:
-        for name, plan in stage.plans.items():
-            tasks.setdefault(name, []).extend(plan.tasks)
-    return tasks

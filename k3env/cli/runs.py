@@ -19,22 +19,17 @@ _ROAD = tuple(option for option in REACHING if option.name in ("timeout", "recon
 @command(*(option for option in SHOWING if option.name == "output"))
 def runs(**raw: Any) -> int:
     """List the runs that this user has begun from here, the newest last."""
-    from k3env.cli.play import all_tasks
     from k3env.protocol.finding import printable
-    from k3env.protocol.outcome import fold
     from k3env.reports import document
     from k3env.runner.record import records
 
     options = parse(raw)
     for record in records():
         try:
-            header = record.header()
+            header, outcome = record.header(), record.outcome()
         except UsageError as error:
             print(printable(f"{record.directory.name}  {error}; {error.finding.remedy}"), file=sys.stderr)
             continue
-        tasks = all_tasks(header)
-        events = ((host, event) for host, _, event in record.events() if host in tasks)
-        outcome = fold(header.run, header.started, tasks, events, check=header.check)
         if options.output == "text":
             print(printable(_line(header, [host.status for host in outcome.hosts.values()])))
         else:

@@ -22,6 +22,8 @@ SANDBOX = "k3env_sandbox"
 """The variable that makes a host a tray of the sandbox."""
 _DESCRIPTOR = re.compile(r"/dev/(fd/|stdin$)|/proc/(self|[0-9]+)/fd/")
 
+_LAST = re.compile(r"(?<![^,&!\s])run:last(?![^,:\s])")
+
 
 @dataclass(frozen=True)
 class Who:
@@ -66,7 +68,14 @@ def load(options: Options, beside_playbook: Path | None = None) -> Inventory:
     """
     given = _given(options)
     paths = [_inventory(name) for name in given] or [shipped.find(shipped.INVENTORIES, "sandbox")]
-    return Inventory.load(paths, not given, extra(options.extra_vars), beside_playbook)
+    inventory = Inventory.load(paths, not given, extra(options.extra_vars), beside_playbook)
+    return replace(inventory, earlier=_failed_in)
+
+
+def _failed_in(run: str) -> Sequence[str]:
+    from k3env.runner.failures import failed_in
+
+    return failed_in(run)
 
 
 def _given(options: Options) -> list[str]:
@@ -78,7 +87,17 @@ def as_recorded(options: Options) -> Options:
     inventory = tuple(_absolute(name) if Path(name).exists() else name for name in _given(options))
     extra_vars = tuple(f"@{_absolute(word[1:])}" if word.startswith("@") else word for word in options.extra_vars)
     key = str(Path(options.private_key).expanduser().resolve()) if options.private_key else None
-    return replace(options, inventory=inventory, extra_vars=extra_vars, private_key=key)
+    hosts, limit = _pinned(options.hosts), _pinned(options.limit)
+    return replace(options, hosts=hosts, limit=limit, inventory=inventory, extra_vars=extra_vars, private_key=key)
+
+
+def _pinned(pattern: str | None) -> str | None:
+    """Return a pattern that means the same run when this one has become the last."""
+    if pattern is None or not _LAST.search(pattern):
+        return pattern
+    from k3env.runner.failures import last
+
+    return _LAST.sub(f"run:{last().directory.name}", pattern)
 
 
 def _absolute(name: str) -> str:

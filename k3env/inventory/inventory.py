@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional
@@ -14,7 +14,7 @@ from k3env.inventory import slurm, sources, variables
 from k3env.inventory.hosts import Address, Host, address
 from k3env.inventory.layers import Layers
 from k3env.inventory.patterns import Chosen, choose
-from k3env.inventory.terms import Names, is_nameable
+from k3env.inventory.terms import Names, is_nameable, no_runs
 from k3env.inventory.tree import ALL, UNGROUPED, Tree
 from k3env.protocol.finding import WARN, Finding
 from k3env.protocol.folding import fold
@@ -44,6 +44,8 @@ class Inventory:
     common: Mapping[str, Node] = field(default_factory=dict)
     """The variables of a host that is not here: those of `all` and `ungrouped`."""
     branches: Mapping[str, Branch] = field(default_factory=dict)
+    earlier: Callable[[str], Sequence[str]] = no_runs
+    """The hosts that `run:RUN` means in a pattern; whoever has records of runs says."""
 
     @classmethod
     def load(
@@ -89,7 +91,7 @@ class Inventory:
 
         Raises InventoryError for an unknown name, and when no host is left.
         """
-        names = Names(self.hosts, self.groups, self.adhoc_allowed)
+        names = Names(self.hosts, self.groups, self.adhoc_allowed, self.earlier)
         return self._limited([self._chosen(chosen) for chosen in choose(pattern, names).values()], limit)
 
     def select_allocated(self, nodelist: str, limit: Optional[str] = None) -> list[Host]:
@@ -131,7 +133,7 @@ class Inventory:
         known = {**self.hosts, **{host.name: host for host in hosts}}
         adhoc = tuple(host.name for host in hosts if host.name not in self.hosts)
         groups = {**self.groups, **{name: (*self.groups.get(name, ()), *adhoc) for name in (ALL, UNGROUPED)}}
-        wanted = choose(pattern, Names(known, groups), source)
+        wanted = choose(pattern, Names(known, groups, earlier=self.earlier), source)
         return [host for host in hosts if host.name in wanted]
 
     def _chosen(self, chosen: Chosen) -> Host:

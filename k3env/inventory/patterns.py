@@ -1,8 +1,8 @@
 """Patterns: which hosts a `--hosts`, a `--limit` or a play's `hosts:` means.
 
 A term is a group, a host, a node set, a group with a subscript, a glob, `~REGEX`, `@FILE`, `[USER@]HOST[:PORT]`,
-`[IPV6]:PORT`, `slurm:PARTITION`, `slurm:job:ID`. As in Ansible all of them are united first, then those after `&`
-intersected, then those after `!` taken away.
+`[IPV6]:PORT`, `slurm:PARTITION`, `slurm:job:ID`, `run:RUN` for what failed in an earlier run. As in Ansible all of them
+are united first, then those after `&` intersected, then those after `!` taken away.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from fnmatch import fnmatchcase
 from typing import Optional
 
 from k3env.documents import yaml
-from k3env.errors import nearest
+from k3env.errors import UsageError, nearest
 from k3env.inventory import regexes, slurm, subscripts
 from k3env.inventory.hosts import expanded, is_ipv6, valid_name, valid_user
 from k3env.inventory.nodesets import BadNodeSet, expand, is_nodeset
-from k3env.inventory.terms import V6, Names, Pattern, Term, terms
+from k3env.inventory.terms import RUN, V6, Names, Pattern, Term, terms
 from k3env.inventory.tree import ALL
 
 _HOST = re.compile(r"(?:(?P<user>[^@]*)@)?(?P<base>.*?)(?::(?P<port>[0-9]{1,5}))?")
@@ -72,7 +72,9 @@ def _hosts(reading: Pattern, term: Term) -> Iterator[Chosen]:
     if text.startswith("@"):
         return _file(reading, term)
     if text.startswith(slurm.PREFIX):
-        return _of_slurm(reading, term)
+        return _known_ones(reading, term, slurm.hosts(text))
+    if text.startswith(RUN):
+        return _known_ones(reading, term, _of_run(reading, term))
     v6 = V6.fullmatch(text)
     if v6 or is_ipv6(text):
         host = v6["address"] if v6 else text
@@ -165,12 +167,20 @@ def _regex(reading: Pattern, term: Term) -> Iterator[Chosen]:
     return (Chosen(name) for name in found)
 
 
-def _of_slurm(reading: Pattern, term: Term) -> Iterator[Chosen]:
-    for name in slurm.hosts(term.text):
+def _of_run(reading: Pattern, term: Term) -> Sequence[str]:
+    try:
+        return reading.names.earlier(term.text.removeprefix(RUN))
+    except UsageError as error:
+        finding = error.finding
+        raise reading.wrong(term.at, str(error), finding.remedy, finding.expected) from None
+
+
+def _known_ones(reading: Pattern, term: Term, names: Sequence[str]) -> Iterator[Chosen]:
+    for name in names:
         if name in reading.names.hosts:
             yield Chosen(name)
         elif not term.sign:
-            # What Slurm has beyond the inventory matters to those who ask for it, not to those who take it away.
+            # What is beyond the inventory matters to those who ask for it, not to those who take it away.
             yield from _unknown(reading, term, name, None, None, guess=False)
 
 
@@ -214,7 +224,7 @@ def _unknown(
     if not address and not valid_name(name):
         raise reading.wrong(term.at, f"{name} can't name a host", expected="letters, digits, dot, dash, underscore")
     if not reading.names.adhoc or term.sign:
-        meant = nearest(name, reading.known)
+        meant = nearest(name, reading.known) if guess else None
         remedy = f"did you mean {meant}?" if meant else "add it to the inventory, or list what is there: --list-hosts"
         raise reading.wrong(term.at, f"there is no host or group {name}", remedy, "a host or group of the inventory")
     meant = nearest(name, list(reading.names.groups)) if guess else None

@@ -6,23 +6,32 @@ Commas separate terms; `:&` and `:!` do the same within one, and a colon between
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Optional
 
-from k3env.errors import InventoryError
+from k3env.errors import InventoryError, UsageError
 from k3env.inventory.hosts import is_ipv6
 from k3env.inventory.nodesets import MAX_HOSTS
 from k3env.inventory.slurm import PREFIX
 from k3env.protocol.finding import Evidence
 
 V6 = re.compile(r"\[(?P<address>[^\[\]]*:[^\[\]]*:[^\[\]]*)\](?::(?P<port>[0-9]{1,5}))?")
+RUN = "run:"
 _CLOSING = {"[": "]", "(": ")", "{": "}"}
 
 
 def is_nameable(group: str) -> bool:
     """Return whether a pattern can name a group, and not something else."""
     return not any(char in ",:[]*?@" or char.isspace() for char in group) and group[0] not in "~!&"
+
+
+def no_runs(run: str) -> Sequence[str]:
+    """Know no earlier run.
+
+    Raises UsageError.
+    """
+    raise UsageError(f"no run {run}", expected="a run that is known here", found=run)
 
 
 @dataclass(frozen=True)
@@ -33,6 +42,8 @@ class Names:
     groups: Mapping[str, Sequence[str]]
     adhoc: bool = False
     """Whether an unknown name is a host of that name."""
+    earlier: Callable[[str], Sequence[str]] = no_runs
+    """The hosts that `run:RUN` means."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +132,7 @@ def _signed(text: str, at: int) -> Iterator[tuple[str, int]]:
 
 def _united(reading: Pattern, sign: str, text: str, at: int) -> Iterator[Term]:
     """Split at the colons that unite, which a port and an IPv6 address are not."""
-    if text[0] in "~@" or text.startswith(PREFIX) or ":" not in text or V6.fullmatch(text) or is_ipv6(text):
+    if text[0] in "~@" or text.startswith((PREFIX, RUN)) or ":" not in text or V6.fullmatch(text) or is_ipv6(text):
         yield Term(sign, text, at)
         return
     parts = list(_split(text, at, ":"))

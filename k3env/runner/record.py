@@ -15,7 +15,8 @@ from typing import Any
 from k3env.errors import UsageError, nearest
 from k3env.protocol import codec
 from k3env.protocol.event import Event
-from k3env.protocol.plan import Plan
+from k3env.protocol.outcome import Outcome, fold
+from k3env.protocol.plan import Plan, Task
 
 
 def state_home() -> Path:
@@ -50,6 +51,14 @@ class Header:
     """The command's options, by which `attach` finds the same hosts again."""
     check: bool
     stages: tuple[Stage, ...]
+
+    def tasks(self) -> dict[str, list[Task]]:
+        """Return the tasks of all plays by host, for the hosts that a play is for."""
+        tasks: dict[str, list[Task]] = {}
+        for stage in self.stages:
+            for name, plan in stage.plans.items():
+                tasks.setdefault(name, []).extend(plan.tasks)
+        return tasks
 
 
 class Record:
@@ -131,6 +140,16 @@ class Record:
                 yield str(kept["host"]), int(kept["play"]), codec.decode(Event, kept["event"])
             except (ValueError, KeyError, TypeError):
                 continue
+
+    def outcome(self) -> Outcome:
+        """Return what is known of the run.
+
+        Raises UsageError as header does.
+        """
+        header = self.header()
+        tasks = header.tasks()
+        events = ((host, event) for host, _, event in self.events() if host in tasks)
+        return fold(header.run, header.started, tasks, events, check=header.check)
 
 
 def records() -> list[Record]:

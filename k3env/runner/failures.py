@@ -1,0 +1,47 @@
+"""The hosts of an earlier run that have to be looked at again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from k3env.errors import UsageError
+from k3env.protocol.line import FAILED, NOTRUN, UNREACHABLE
+from k3env.runner.record import Record, records
+
+LAST = "last"
+
+
+def failed_in(run: str) -> Sequence[str]:
+    """Return the failed and unreachable hosts of a run, named whole, by its beginning, or as `last`.
+
+    Raises UsageError for a run that is not known, whose record is damaged, or that has no such host.
+    """
+    record = last() if run == LAST else Record.find(run)
+    statuses = {name: host.status for name, host in record.outcome().hosts.items()}
+    found = [name for name, status in statuses.items() if status in (FAILED, UNREACHABLE)]
+    if not found:
+        left_out = sum(status == NOTRUN for status in statuses.values())
+        raise UsageError(
+            f"no host of run {record.directory.name} failed or was unreachable"
+            + (f"; {left_out} of {len(statuses)} were not run" if left_out else ""),
+            expected="a host that failed or was unreachable",
+            found=", ".join(sorted(set(statuses.values()))),
+            remedy="see: invoke runs",
+        )
+    return found
+
+
+def last() -> Record:
+    """Return the newest run.
+
+    Raises UsageError when there is none.
+    """
+    known = records()
+    if not known:
+        raise UsageError(
+            "no run was begun from here yet",
+            expected="a run that is known here",
+            found="none",
+            remedy="name the hosts; see: invoke runs",
+        )
+    return known[-1]
