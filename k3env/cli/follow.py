@@ -14,6 +14,7 @@ from k3env.cli.secrets import ask_become_pass, ask_passphrase
 from k3env.cli.view import View
 from k3env.cli.who import trays, who
 from k3env.connections.road import Road
+from k3env.node import across
 from k3env.protocol.folding import fold as folded
 from k3env.protocol.line import END, FAILED, HELLO
 from k3env.protocol.outcome import Fold
@@ -65,6 +66,8 @@ def follow(raw: dict[str, Any], action: str) -> int:
         )
         view.end_play()
         road.close()
+        for reached_stage in header.stages[: left.play]:
+            fold.across += across.findings(reached_stage.plans, fold)
         confirmed = action == "cancel" and not _left(record, fold).hosts
         return finish(fold, view, asked, header, time.time() - begun, cancelled=confirmed)
 

@@ -17,7 +17,9 @@ from k3env.connections.road import Road
 from k3env.errors import EXIT_INTERRUPTED, EXIT_OK, UsageError
 from k3env.inventory import Host
 from k3env.playbook import Compiled, Play, compile_playbook, load
+from k3env.node import across
 from k3env.protocol.event import Event
+from k3env.protocol.finding import FAIL
 from k3env.protocol.outcome import Fold, Outcome
 from k3env.protocol.plan import STOP
 from k3env.reports import document
@@ -119,6 +121,10 @@ def _run(
                 play=number,
             )
             view.end_play()
+        judged = across.findings({name: each.plan for name, each in made.items()}, fold)
+        fold.across += judged
+        if any(finding.status == FAIL for finding in judged):
+            running.stop("the hosts do not fit together")
     road.close()
     return finish(fold, view, options, header, time.time() - begun)
 

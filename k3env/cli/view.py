@@ -111,7 +111,9 @@ class View:
     def recap(self) -> None:
         """Tell how it ended, each host once."""
         width = self._console.width if self._console is not None else None
-        self._say(text.recap(self._fold.outcome(), width=width))
+        outcome = self._fold.outcome()
+        self._say(text.across(outcome.across, verbose=self._verbose, width=width or text.WIDTH))
+        self._say(text.recap(outcome, width=width))
 
     def table(self) -> RenderableType:
         """Return what each busy host does now."""

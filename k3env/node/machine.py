@@ -62,6 +62,7 @@ class Machine:
         self.environment.setdefault("LANG", "C.UTF-8")
         self.environment.update(environment or {})
         self._on_progress = on_progress
+        self._on_facts: Optional[Callable[[dict[str, Any]], object]] = None
         self._on_commit: Optional[Callable[[], None]] = None
         self._answers: Optional[dict[str, Any]] = None
 
@@ -119,6 +120,14 @@ class Machine:
     def cpus(self) -> int:
         """Return how many CPUs this process may use."""
         return int(self._answer("cpus", len(os.sched_getaffinity(0))))
+
+    def architecture(self) -> str:
+        """Return the CPU architecture that the kernel names: "aarch64" on Grace."""
+        return str(self._answer("architecture", os.uname().machine))
+
+    def page_size(self) -> int:
+        """Return the kernel's page size in bytes."""
+        return int(self._answer("page_size", os.sysconf("SC_PAGE_SIZE")))
 
     # Running
 
@@ -204,6 +213,20 @@ class Machine:
         """
         if self._on_commit is not None:
             self._on_commit()
+
+    def on_facts(self, tell: Callable[[dict[str, Any]], object]) -> None:
+        """Send here what this node tells for the checks across nodes."""
+        self._on_facts = tell
+
+    def tell(self, facts: dict[str, Any]) -> None:
+        """Tell facts, JSON by name, to who judges across nodes, if anybody does."""
+        if self._on_facts is not None:
+            self._on_facts(facts)
+
+    @property
+    def compared(self) -> bool:
+        """Whether somebody judges across nodes."""
+        return self._on_facts is not None
 
     def progress(self, text: str, fraction: Optional[float] = None) -> None:
         """Tell followers how far a task is; `fraction` of 1 only where the total is known."""

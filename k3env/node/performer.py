@@ -25,7 +25,7 @@ from k3env.node.tries import Tries
 from k3env.protocol import codec
 from k3env.protocol.finding import EXCERPT_BYTES, FAIL, SKIP, Change, Evidence, Finding, Result
 from k3env.protocol.line import APPLY as APPLYING
-from k3env.protocol.line import PROGRESS, WAITING
+from k3env.protocol.line import FACTS, PROGRESS, WAITING
 from k3env.protocol.masking import SHORTEST, Mask, mask_of, tail
 from k3env.protocol.plan import APPLY, STOP, Plan, Start, Task
 from k3env.protocol.profile import Profile
@@ -241,7 +241,7 @@ class Performer:
         return "; ".join(f"{path} is held by {owner}" for path, owner in holders(module.writes(), self._owner(task)))
 
     def _machine(self, task: Task) -> Machine:
-        return Machine(
+        machine = Machine(
             overlay=self.start.overlay,
             environment=reveal(task.environment, self.secrets),
             mask=self.mask,
@@ -249,6 +249,14 @@ class Performer:
             cancel=self.cancel,
             on_progress=lambda text, fraction: self._progress(task, text, fraction),
         )
+        if self.start.peers > 1 and not self.pending:
+            machine.on_facts(lambda facts: self._facts(task, facts))
+        return machine
+
+    def _facts(self, task: Task, facts: dict[str, Any]) -> None:
+        # One fact a line: a line is at most 64 KiB.
+        for name, value in facts.items():
+            self.emit(FACTS, task.id, {"facts": {name: value}})
 
     def _progress(self, task: Task, text: str, fraction: Optional[float]) -> None:
         self.emit(PROGRESS, task.id, {"text": self.mask.text(text)[:200], "fraction": fraction})

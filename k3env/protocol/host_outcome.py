@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Optional
+from typing import Any, Optional
 
 from k3env.protocol import codec
 from k3env.protocol.event import Event
@@ -13,6 +13,7 @@ from k3env.protocol.line import (
     APPLY,
     BEGIN,
     END,
+    FACTS,
     FAILED,
     HELLO,
     LOST,
@@ -94,6 +95,10 @@ class HostFold:
     def __init__(self, name: str, tasks: Iterable[Task]) -> None:
         plans = tuple(tasks)
         self.live = Live()
+        self.facts: dict[str, dict[str, Any]] = {}
+        """By task, what checks across nodes compare."""
+        self.lag_s: Optional[float] = None
+        """The least time from the node's clock at sending to ours at arrival, seconds: skew, and the road's delay."""
         self._name = name
         self._tasks = {task.id: TaskOutcome(task.id, task.name, task.module) for task in plans}
         self._ignoring = {task.id for task in plans if task.ignore_errors}
@@ -103,7 +108,11 @@ class HostFold:
         self._happened: Optional[_Happened] = None
         self._hit: Optional[str] = None
 
-    def add(self, event: Event) -> None:
+    def add(self, event: Event, arrived: Optional[float] = None) -> None:
+        """Take in an event; `arrived`, seconds since 1970, where it comes straight from the node."""
+        if arrived is not None and event.seq and event.time:
+            lag = arrived - event.time
+            self.lag_s = lag if self.lag_s is None else min(lag, self.lag_s)
         self._simulated = self._simulated or event.data.get("simulated") is True
         gone = self._happened is not None and self._happened.kind == UNREACHABLE
         if gone and event.kind not in (ROAD, UNREACHABLE, FAILED, NOTRUN):
@@ -139,6 +148,11 @@ class HostFold:
 
     def apply(self, event: Event) -> None:
         self.live = Live("changing", event.task)
+
+    def told(self, event: Event) -> None:
+        facts = event.data.get("facts")
+        if isinstance(facts, dict):
+            self.facts.setdefault(str(event.task), {}).update(facts)
 
     def result(self, event: Event) -> None:
         known, result = self._known(event), codec.decode(Result, event.data)
@@ -243,6 +257,7 @@ _READERS = {
     WAITING: HostFold.waiting,
     APPLY: HostFold.apply,
     PROGRESS: HostFold.progress,
+    FACTS: HostFold.told,
     RESULT: HostFold.result,
     END: HostFold.end,
     LOST: HostFold.lost,

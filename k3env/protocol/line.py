@@ -13,6 +13,7 @@ TASK = "task"  # a task begins: data {module, name}
 WAITING = "waiting"  # somebody holds the lease: data {owner, since_s, progress}
 APPLY = "apply"  # changes are being made: data {changes}
 PROGRESS = "progress"  # data {text, fraction}
+FACTS = "facts"  # what checks across nodes compare: data {facts: {name: value}}, as a node read it
 RESULT = "result"  # data: a Result
 END = "end"  # data {status}
 LOST = "lost"  # the worker is gone without an end
@@ -23,7 +24,7 @@ UNREACHABLE = "unreachable"  # data {finding}
 FAILED = "failed"  # data {finding}: the node can't be used, was rebooted, its worker is gone
 NOTRUN = "notrun"  # data {message}: nothing more is done there, by whose wish
 
-KINDS = (HELLO, BEGIN, TASK, WAITING, APPLY, PROGRESS, RESULT, END, LOST)
+KINDS = (HELLO, BEGIN, TASK, WAITING, APPLY, PROGRESS, FACTS, RESULT, END, LOST)
 
 
 def marker(run: str) -> bytes:

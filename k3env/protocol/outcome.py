@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Optional
 
 from k3env.protocol.event import Event
 from k3env.protocol.finding import FAIL, UNKNOWN, Finding
@@ -74,9 +75,20 @@ class Fold:
         """Return what each host does right now."""
         return {name: host.live for name, host in self._hosts.items()}
 
-    def add(self, host: str, event: Event) -> None:
-        """Take in what a node sent, or what the controller saw of it. The same event twice is the same as once."""
-        self._hosts[host].add(event)
+    def add(self, host: str, event: Event, arrived: Optional[float] = None) -> None:
+        """Take in what a node sent, or what the controller saw of it. The same event twice is the same as once.
+
+        `arrived` is when it came, in seconds since 1970, if it comes straight from the node: that shows clock skew.
+        """
+        self._hosts[host].add(event, arrived)
+
+    def facts(self, host: str, task: str) -> Mapping[str, Any]:
+        """Return the facts that a host told for the checks across nodes of a task."""
+        return self._hosts[host].facts.get(task, {})
+
+    def lag_s(self, host: str) -> Optional[float]:
+        """Return how far a host's clock is behind ours, plus what the road takes; None where nothing came live."""
+        return self._hosts[host].lag_s
 
     def task(self, host: str, id: str) -> TaskOutcome:
         """Return a task as it is now."""

@@ -76,6 +76,10 @@ class Run:
                 self._interrupted(may_stop)
         self._end(policy.end(failed, len(targets)))
 
+    def stop(self, reason: str) -> None:
+        """Begin no further stage."""
+        self._end(reason)
+
     def leave_out(self, hosts: Iterable[str]) -> None:
         """Note that these hosts' next stage does not begin, since the run is over."""
         for host in hosts:
@@ -83,7 +87,7 @@ class Run:
 
     def _take(self, host: str, event: Event) -> None:
         self._record.append(host, self._play, event)
-        self._fold.add(host, event)
+        self._fold.add(host, event, time.time())
         self._watcher.event(host, event)
 
     def _judge(self, policy: Policy, failed: set[str], hosts: int) -> None:

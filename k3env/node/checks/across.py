@@ -1,0 +1,175 @@
+"""What must be the same on all nodes of a job, or fit together across them.
+
+The facts of these checks come by host; one that a node could not read, or did not tell, is Unreadable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Optional, TypeVar, Union
+
+from k3env.node.checks import check, fail, passed, skip, unknown
+from k3env.node.facts import identity
+from k3env.node.facts.clock import Clock, clock
+from k3env.node.facts.gpu import Driver, driver
+from k3env.node.facts.identity import Place
+from k3env.node.facts.kernel import Kernel, kernel
+from k3env.protocol.finding import Finding, Unreadable
+from k3env.protocol.folding import fold
+from k3env.protocol.profile import Profile
+
+T = TypeVar("T")
+ByHost = Mapping[str, Union[T, Unreadable]]
+NOTHING = "nothing there"
+
+SKEW_WARN_S, SKEW_FAIL_S = 1.0, 60.0
+"""Seconds between two clocks. Munge refuses credentials of more than 300 s; logs can't be merged long before."""
+
+
+@check("across.driver", driver, scope="across", severity="fail")
+def same_driver(drivers: ByHost[Driver], profile: Profile) -> Finding:
+    """All nodes have loaded the same driver."""
+    return same(drivers, _driver, "one driver", "bring these nodes to the driver of the others, and reboot")
+
+
+@check("across.kernel", kernel, scope="across", severity="warn")
+def same_kernel(kernels: ByHost[Kernel], profile: Profile) -> Finding:
+    """All nodes run the same kernel, with the same page size."""
+    remedy = "bring these nodes to the kernel of the others"
+    return same(kernels, lambda item: f"{item.release} ({item.page_size >> 10}k pages)", "one kernel", remedy)
+
+
+@check("across.image", identity.image, scope="across", severity="fail")
+def same_image(images: ByHost[Optional[Place]], profile: Profile) -> Finding:
+    """All nodes start the same image."""
+    return same_place(images, "no image file in this play", "copy the image again, or mount the filesystem it is on")
+
+
+@check("across.checkout", identity.repo, scope="across", severity="fail")
+def same_checkout(repos: ByHost[Optional[Place]], profile: Profile) -> Finding:
+    """The checkout's path leads all nodes to the same commit and the same build."""
+    remedy = "mount the shared filesystem there, or provision these nodes too; NFS may lag by a minute: look again"
+    return same_place(repos, "no checkout in this play", remedy)
+
+
+@check("across.venv", identity.environment, scope="across", severity="fail")
+def same_environment(venvs: ByHost[Optional[Place]], profile: Profile) -> Finding:
+    """All nodes see the same packages in the virtual environment."""
+    remedy = "provision these nodes; where the environment is shared, an NFS attribute cache may be old: look again"
+    return same_place(venvs, "no environment in this play", remedy)
+
+
+@check("across.checkpoint", identity.checkpoint, scope="across", severity="fail")
+def same_checkpoint(checkpoints: ByHost[Optional[Place]], profile: Profile) -> Finding:
+    """The checkpoint's path leads all nodes to the same checkpoint."""
+    return same_place(checkpoints, "no checkpoint in this play", "mount the filesystem there, or stage it again")
+
+
+@check("across.serve_config", identity.serve_config, scope="across", severity="fail")
+def same_serve_config(configs: ByHost[Optional[Place]], profile: Profile) -> Finding:
+    """All nodes read the same configuration of the server."""
+    return same_place(configs, "no serve_config in this play", "copy the configuration to these nodes, or share it")
+
+
+@check("across.clock", clock, scope="across", severity="fail")
+def same_clock(clocks: ByHost[Clock], profile: Profile) -> Finding:
+    """The nodes' clocks agree within a minute."""
+    return _skew(clocks, SKEW_FAIL_S)
+
+
+@check("across.clock_drift", clock, scope="across", severity="warn")
+def close_clocks(clocks: ByHost[Clock], profile: Profile) -> Finding:
+    """The nodes' clocks agree within a second, so that their logs can be read together."""
+    return _skew(clocks, SKEW_WARN_S)
+
+
+def same(by_host: ByHost[T], shown: Callable[[T], str], expected: str, remedy: str) -> Finding:
+    """Compare what each node has; name those that differ from most, or say who could not be asked."""
+    values = {host: shown(value) for host, value in by_host.items() if not isinstance(value, Unreadable)}
+    groups = grouped(values)
+    if len(groups) > 1:
+        return fail(expected=f"{expected} on all nodes", found=outliers(groups), remedy=remedy)
+    silent = unread(by_host)
+    if silent is not None:
+        return silent
+    only = next(iter(groups), None)
+    return skip("no node was asked") if only is None else passed(only, f"on {_nodes(len(values))}")
+
+
+def same_place(by_host: ByHost[Optional[Place]], absent: str, remedy: str) -> Finding:
+    """Compare what a path leads to; copies on the nodes' own disks are the same if they hold the same."""
+    places = {host: item for host, item in by_host.items() if not isinstance(item, Unreadable)}
+    if places and all(item is None for item in places.values()):
+        return unread(by_host) or skip(absent)
+    whole = {host: item for host, item in places.items() if item is not None}
+    shared = any(item.kind == "network" for item in whole.values())
+    return same(by_host, lambda item: _place(item, shared), "the same", remedy)
+
+
+def grouped(values: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return hosts by what they have, the most common first; of equals, the one of the first host."""
+    groups: dict[str, list[str]] = {}
+    for host in sorted(values):
+        groups.setdefault(values[host], []).append(host)
+    return dict(sorted(groups.items(), key=lambda item: -len(item[1])))
+
+
+def outliers(groups: Mapping[str, list[str]]) -> str:
+    """Return "gb300-07 has 580.82.07, the other 15 have 580.105.08"."""
+    (common, most), *rest = groups.items()
+    told = [f"{fold(hosts)} {_has(len(hosts))} {value}" for value, hosts in rest]
+    even = len(rest) and len(rest[0][1]) == len(most)
+    who = f"{fold(most)} {_has(len(most))}" if even else f"the other {len(most)} {_has(len(most))}"
+    return f"{', '.join(told)}, {who} {common}"
+
+
+def unread(by_host: ByHost[Any]) -> Optional[Finding]:
+    """Return who could not be asked, and why; None if all were."""
+    reasons = {host: item.reason for host, item in by_host.items() if isinstance(item, Unreadable)}
+    if not reasons:
+        return None
+    return unknown("; ".join(f"{fold(hosts)}: {reason}" for reason, hosts in grouped(reasons).items()))
+
+
+def _driver(item: Driver) -> str:
+    if item.version is None:
+        return "no driver"
+    return item.version if item.open_module else f"{item.version} (closed module)"
+
+
+def _place(item: Optional[Place], shared: bool) -> str:
+    if item is None or item.real is None:
+        return NOTHING
+    held = [f"{name} {value}" for name, value in sorted(item.content.items())]
+    if item.size is not None:
+        held.append(f"{item.size} bytes")
+    # A path that is on a server for one node and on its own disk for another holds the same only by chance.
+    where = f"{item.kind} filesystem" if shared else ""
+    return ", ".join((*held, where)) if where else ", ".join(held) or item.real
+
+
+def _skew(clocks: ByHost[Clock], most_s: float) -> Finding:
+    silent = unread(clocks)
+    lags = {host: item.lag_s for host, item in clocks.items() if not isinstance(item, Unreadable)}
+    known = {host: lag for host, lag in lags.items() if lag is not None}
+    if len(known) < 2:
+        return silent or skip("clocks can be compared only while nodes answer")
+    middle = sorted(known.values())[len(known) // 2]
+    off = {host: lag - middle for host, lag in known.items() if abs(lag - middle) > most_s}
+    if off:
+        told = ", ".join(f"{host} is {abs(by):.1f} s {'behind' if by > 0 else 'ahead'}" for host, by in off.items())
+        return fail(
+            expected=f"clocks within {most_s:g} s of each other",
+            found=told,
+            remedy="start chronyd there, and let it set the clock: chronyc makestep",
+        )
+    widest = max(known.values()) - min(known.values())
+    return silent or passed(f"within {widest:.2f} s", f"on {_nodes(len(known))}")
+
+
+def _has(count: int) -> str:
+    return "has" if count == 1 else "have"
+
+
+def _nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{count} nodes"
