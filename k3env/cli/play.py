@@ -16,8 +16,8 @@ from k3env.cli.who import Who, as_recorded, listed, trays, warn, who
 from k3env.connections.road import Road
 from k3env.errors import EXIT_INTERRUPTED, EXIT_OK, UsageError
 from k3env.inventory import Host
-from k3env.playbook import Compiled, Play, compile_playbook, load
 from k3env.node import across
+from k3env.playbook import Compiled, Play, compile_playbook, load
 from k3env.protocol.event import Event
 from k3env.protocol.finding import FAIL
 from k3env.protocol.outcome import Fold, Outcome

@@ -101,4 +101,3 @@ def _decoded(fact: Fact, told: Told) -> Any:
     if isinstance(value, Clock) and told.lag_s is not None:
         return dataclasses.replace(value, lag_s=told.lag_s)
     return value
-

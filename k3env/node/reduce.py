@@ -61,7 +61,7 @@ def reduce(plan: Plan, heard: Heard, hosts: Iterable[str], started: str) -> Outc
     """Judge what was heard of these hosts; with none named, of those that spoke."""
     spoke = dict.fromkeys(host for host, _, _ in heard.events)
     wanted = tuple(dict.fromkeys((*hosts, *spoke)))
-    fold = Fold("reduce", started, {host: plan.tasks for host in wanted})
+    fold = Fold("reduce", started, dict.fromkeys(wanted, plan.tasks))
     ended = set()
     for host, event, arrived in heard.events:
         fold.add(host, event, arrived)
@@ -82,9 +82,7 @@ def _nodes(wanted: tuple[str, ...], spoke: Iterable[str], ended: set[str]) -> Fi
         told = ["nothing from any node"]
     if told:
         remedy = f"see srun's own messages for these nodes, and run it on each: {STEP}"
-        return Finding(
-            "across.nodes", FAIL, "fail", "across", expected=count, found="; ".join(told), remedy=remedy
-        )
+        return Finding("across.nodes", FAIL, "fail", "across", expected=count, found="; ".join(told), remedy=remedy)
     return Finding("across.nodes", "pass", "fail", "across", found=count)
 
 

@@ -1,4 +1,4 @@
-"""Node sets as Slurm writes them, gb300-[01-04,07], as names: what SLURM_JOB_NODELIST holds, where no ClusterShell is."""
+"""Node sets as Slurm writes them, gb300-[01-04,07], as names, for where no ClusterShell is."""
 
 from __future__ import annotations
 

@@ -37,7 +37,14 @@ class Verify(Module):
         from k3env.node.facts import Facts
 
         ends = time.monotonic() + CONTEXTS[profile.context].seconds
-        return self.judged(Facts(machine, profile, ends), profile)
+        facts = Facts(machine, profile, ends)
+        compared = self.across(profile) if machine.compared else ()
+        facts.collect(tuple(fact for rule in (*self.rules(profile), *compared) for fact in rule.facts))
+        if compared:
+            from k3env.node.across import telling
+
+            machine.tell(telling(compared, facts.collect(tuple(fact for rule in compared for fact in rule.facts))))
+        return self.judged(facts, profile)
 
     def judged(self, facts: Facts, profile: Profile) -> tuple[Finding, ...]:
         """Judge by facts that may have been read already."""
@@ -64,6 +71,11 @@ class Verify(Module):
                 rule = _skipped(rule, NEEDS_STEP, f"run it in the job: {STEP}")
             found.append(rule)
         return tuple(found)
+
+    def across(self, profile: Profile) -> tuple[Check, ...]:
+        """Return what is judged by who has the facts of all nodes."""
+        chosen = self._selected(self.checks)
+        return tuple(rule for rule in chosen if rule.scope == "across" and rule.runs_in(profile.context))
 
     def _selected(self, patterns: tuple[str, ...]) -> tuple[Check, ...]:
         """Return the checks that are named.
