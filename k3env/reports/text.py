@@ -104,8 +104,11 @@ def finding(item: Finding, *, indent: int = 0, width: int = WIDTH) -> Styled:
 
 def across(items: Iterable[Finding], *, verbose: bool = False, width: int = WIDTH) -> Styled:
     """Return the findings about several hosts together, under a heading if there are any to tell."""
-    told = [finding(item, width=width) for item in items if verbose or item.status in _TOLD]
-    return join((heading("ACROSS HOSTS"), *told)) if told else Styled()
+    found = list(items)
+    if not found:
+        return Styled()
+    told = [finding(item, width=width) for item in found if verbose or item.status in _TOLD]
+    return join((heading("ACROSS HOSTS"), *told, line(_counted(found))))
 
 
 def recap(outcome: Outcome, *, width: Optional[int] = None) -> Styled:
@@ -169,9 +172,14 @@ def _summary(task: TaskOutcome, told: list[Finding]) -> str:
         return _one_line(task.message)
     parts = [_several([_one_line(item.what) for item in task.changes])] if task.changes else []
     if task.findings and task.status not in (FAILED, NOTRUN):
-        counts = {status: sum(item.status == status for item in task.findings) for status in STATUSES}
-        parts += [f"{count} {_COUNTED[status]}" for status, count in counts.items() if count]
+        parts.append(_counted(task.findings))
     return ", ".join(parts)
+
+
+def _counted(findings: Sequence[Finding]) -> str:
+    """Return "13 passed, 2 skipped"."""
+    counts = {status: sum(item.status == status for item in findings) for status in STATUSES}
+    return ", ".join(f"{count} {_COUNTED[status]}" for status, count in counts.items() if count)
 
 
 def _several(names: list[str]) -> str:

@@ -66,6 +66,8 @@ def machine(spec: Spec) -> dict[str, object]:
         "free_bytes": {"/": spec.free_gib * _GIB},
         "free_inodes": {"/": _FREE_INODES if spec.free_gib else 0},
         "cpus": board.cpus,
+        "architecture": board.machine,
+        "page_size": 65536 if board.is_coherent else 4096,
         "memory_bytes": memory,
         "mem_available_bytes": memory * 9 // 10,
     }

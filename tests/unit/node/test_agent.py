@@ -245,7 +245,7 @@ def test_another_user_finds_all_checks_and_modules(agent: Agent, tmp_path: Path)
     heard = agent.follow(jobs, profile=profile)
     assert agent.state.stat().st_mode & 0o777 == 0o700
     ids = {finding["id"] for finding in heard.result()["findings"]}
-    assert {rule.id for rule in select(("*",))} == ids
+    assert {rule.id for rule in select(("*",)) if rule.scope != "across"} == ids
     assert len(heard.result("1.2")["findings"]) == len(select(("cache.*", "gpu.driver.version")))
     misspelt = replace(task("verify", checks=["gpu.drivr.*"]), become_user="nobody")
     again = Agent(tmp_path, "/usr/bin/python3").follow([misspelt])
