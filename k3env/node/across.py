@@ -95,7 +95,8 @@ def _decoded(fact: Fact, told: Told) -> Any:
         if "unreadable" in found:
             value: Any = codec.decode(Unreadable, found["unreadable"])
         else:
-            value = codec.decode(Union[codec.hints(fact)["return"], Unreadable], found["value"])
+            kind = codec.hints(fact)["return"]
+            value = codec.decode(Union[kind, Unreadable], found["value"])
     except codec.DecodeError as error:
         return Unreadable(f"the node told something else: {error}")
     if isinstance(value, Clock) and told.lag_s is not None:

@@ -108,7 +108,7 @@ def across(items: Iterable[Finding], *, verbose: bool = False, width: int = WIDT
     if not found:
         return Styled()
     told = [finding(item, width=width) for item in found if verbose or item.status in _TOLD]
-    return join((heading("ACROSS HOSTS"), *told, line(_counted(found))))
+    return join((heading("ACROSS HOSTS"), *told, line((_counted(found), ""))))
 
 
 def recap(outcome: Outcome, *, width: Optional[int] = None) -> Styled:
