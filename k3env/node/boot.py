@@ -38,10 +38,47 @@ def parse(data: bytes) -> "dict[str, Any]":
     return dict(eval(data.decode(), names))  # noqa: S307
 
 
+def exposed(path: str) -> str:
+    """Return what on the way to a path another user could put something of theirs in the place of; "": nothing."""
+    us, at = os.geteuid(), ""
+    names, links = path.split("/"), 0
+    while names:
+        name = names.pop(0)
+        if name in ("", ".", ".."):
+            at = at if name != ".." else os.path.dirname(at)
+            continue
+        try:
+            above = os.lstat(at or "/")
+            found = os.lstat(at + "/" + name)
+        except OSError:
+            return ""  # the rest is made by us, below what was looked at
+        theirs = found.st_uid not in (0, us)
+        if above.st_mode & 0o002 and (theirs or not above.st_mode & 0o1000):
+            return at + "/" + name
+        # Root's code lies there: nobody else may own a directory above it, but who is unknown in a user namespace.
+        if us == 0 and theirs and found.st_uid != 65534:
+            return at + "/" + name
+        if (found.st_mode & 0o170000) == 0o120000:
+            links += 1
+            target = os.readlink(at + "/" + name)
+            names, at = target.split("/") + names, "" if target.startswith("/") else at
+            if links > 40:
+                return path
+        else:
+            at += "/" + name
+    return ""
+
+
 def private(path: str) -> None:
     """Make a directory that is ours alone, or refuse what stands there."""
     try:
-        os.makedirs(os.path.dirname(path), 0o755, exist_ok=True)
+        above = os.path.dirname(path)
+        other = exposed(above)
+        if not other:
+            os.makedirs(above, 0o755, exist_ok=True)
+            other = path if os.stat(above).st_mode & 0o1002 == 0o002 else ""
+        if other:
+            raise Refusal(f"state directory {path}: another user may replace {other}; set k3env_state_dir")
         if not os.path.lexists(path):
             os.mkdir(path, 0o700)
         found = os.lstat(path)

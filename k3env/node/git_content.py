@@ -89,5 +89,5 @@ def exclude(machine: Machine, root: str, pattern: str) -> None:
     if path is None:
         return
     text = machine.text(path) if machine.is_file(path) else ""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
+    machine.make(os.path.dirname(path))
     machine.write(path, f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}{pattern}\n".encode())

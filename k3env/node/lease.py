@@ -14,6 +14,7 @@ import json
 import os
 import secrets
 import shutil
+import stat
 import threading
 import time
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from k3env.protocol import codec
 
 TIMEOUT_S = 30.0
 HELD, FAILED, DONE = "held", "failed", "done"
+_RECORD_BYTES = 1 << 20
 LOST = "the lease was lost"
 """Why an owner that can't renew stops its work."""
 
@@ -84,7 +86,7 @@ class Lease:
 
     def failed(self) -> Optional[dict[str, Any]]:
         """Return {host, result} with which this very task of this run failed on another host, or None."""
-        record = _read_json(self._failure)
+        record = None if _foreign(self._failure) else _read_json(self._failure)
         if record and (record.get("run"), record.get("task")) == (self._owner.run, self._owner.task):
             return record
         return None
@@ -94,7 +96,7 @@ class Lease:
 
         FAILED: the one who had it failed at this task of this run. DONE: `is_done`, which is asked each time that
         the lease has gone from one owner to the next, says that the work is done.
-        Raises Refused where nothing can be written beside the path.
+        Raises Refused where nothing can be written beside the path, and for what a stranger put in the lease's place.
         """
         watch: Optional[_Watch] = None
         while True:
@@ -102,6 +104,7 @@ class Lease:
                 return FAILED
             if self._try():
                 return HELD
+            self._refuse_foreign()
             holder, beat = self.holder(), _read_json(os.path.join(self._directory, "beat")) or {}
             name = holder.nonce if holder else ""
             if watch is None or watch.nonce != name:
@@ -145,7 +148,7 @@ class Lease:
         if failure is not None:
             record = {"run": self._owner.run, "task": self._owner.task, "host": self._owner.host, "result": failure}
             with contextlib.suppress(OSError):
-                _write_json(self._failure, record, self._owner.nonce)
+                _write_json(self._failure, record)
         self._remove(self._directory)
 
     def _try(self) -> bool:
@@ -157,8 +160,8 @@ class Lease:
         staged = f"{self._base}.k3env-new-{self._owner.nonce}"
         try:
             os.mkdir(staged, 0o755)
-            _write_json(os.path.join(staged, "owner.json"), vars(self._owner), self._owner.nonce)
-            _write_json(os.path.join(staged, "beat"), {"count": 0, "progress": ""}, self._owner.nonce)
+            _write_json(os.path.join(staged, "owner.json"), vars(self._owner))
+            _write_json(os.path.join(staged, "beat"), {"count": 0, "progress": ""})
         except OSError as error:
             shutil.rmtree(staged, ignore_errors=True)
             raise Refused(
@@ -184,6 +187,18 @@ class Lease:
         self._thread.start()
         return True
 
+    def _refuse_foreign(self) -> None:
+        """Refuse what a stranger put in the lease's place: it could have everybody wait for good."""
+        what = _foreign(self._directory)
+        if what is not None:
+            raise Refused(
+                f"{self.path} can't be leased: {what} stands at {self._directory}",
+                expected=f"a lease of uid {os.geteuid()}, or none",
+                found=what,
+                remedy="find out who put it there, and remove it; or choose a path in a directory of your own",
+                id="run.lease",
+            )
+
     def _is_ours(self) -> bool:
         holder = _read_owner(self._directory)
         return holder is not None and holder.nonce == self._owner.nonce
@@ -197,7 +212,7 @@ class Lease:
                 holder = _read_owner(self._directory)
                 if holder is not None and holder.nonce == self._owner.nonce:
                     beat = {"count": count, "progress": self._progress}
-                    _write_json(os.path.join(self._directory, "beat"), beat, self._owner.nonce)
+                    _write_json(os.path.join(self._directory, "beat"), beat)
                     last = time.monotonic()
                     continue
             except OSError:
@@ -213,9 +228,10 @@ class Lease:
                 return True
             if holder.pid_namespace == self._owner.pid_namespace and not os.path.exists(f"/proc/{holder.pid}"):
                 return True
-        probe = f"{self._base}.k3env-wait-{self._owner.nonce}"
+        # A name that nobody knows before, opened as new: where anybody may write, a known one may be a link by now.
+        probe = f"{self._base}.k3env-wait-{nonce()}"
         try:
-            with open(probe, "w", encoding="ascii") as file:
+            with open(probe, "x", encoding="ascii") as file:
                 file.write(str(time.monotonic()))
             os.unlink(probe)
         except OSError:
@@ -264,20 +280,39 @@ class _Watch:
         return time.monotonic() - self._since > self._timeout_s
 
 
+def _foreign(path: str) -> Optional[str]:
+    """Return what stands at a path and is not to be believed: a link, or, where anybody may write, a stranger's."""
+    try:
+        found, above = os.lstat(path), os.stat(os.path.dirname(path))
+    except OSError:
+        return None  # nothing, or it is gone again
+    if stat.S_ISLNK(found.st_mode):
+        return f"a link of uid {found.st_uid}"
+    anybody = bool(above.st_mode & stat.S_IWOTH)
+    return f"something of uid {found.st_uid}" if anybody and found.st_uid not in (0, os.geteuid()) else None
+
+
 def _read_json(path: str) -> Optional[dict[str, Any]]:
     try:
-        with open(path, encoding="utf-8") as file:
-            value = json.load(file)
+        # What stands there may be anybody's: a link, a pipe that nobody writes to, a file without end.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            value = json.loads(file.read(_RECORD_BYTES) or b"")
     except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
 
-def _write_json(path: str, value: dict[str, Any], nonce: str) -> None:
-    temporary = f"{path}.{nonce}"
-    with open(temporary, "w", encoding="utf-8") as file:
-        json.dump(value, file)
-    os.replace(temporary, path)
+def _write_json(path: str, value: dict[str, Any]) -> None:
+    temporary = f"{path}.{nonce()}"
+    try:
+        with open(temporary, "x", encoding="utf-8") as file:
+            json.dump(value, file)
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
 
 
 def _read_owner(directory: str) -> Optional[Owner]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat as modes
 import time
@@ -233,33 +234,68 @@ class Machine:
         if self._on_progress is not None:
             self._on_progress(self.mask.text(text), fraction)
 
-    # Writing. Never through a symlink at the last component.
+    # Writing. Never through a symlink at the last component, and on the way through no stranger's.
+
+    def make(self, directory: str) -> None:
+        """Make a directory, with those above it."""
+        from k3env.node import way
+
+        way.make(directory)
 
     def write(self, path: str, data: bytes, mode: int = 0o644) -> None:
-        """Replace a file at once: readers see the old or the new content."""
-        temporary = f"{path}.k3env-{os.getpid()}"
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+        """Replace a file at once: readers see the old or the new content.
+
+        Raises OSError, Refused where a stranger's link leads elsewhere.
+        """
+        from k3env.node import way
+
+        directory, name = os.path.split(path)
+        temporary = f"{name}.k3env-{os.urandom(6).hex()}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        at = way.entered(directory)
         try:
+            descriptor = os.open(temporary, flags, mode, dir_fd=at)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
                 os.fchmod(file.fileno(), mode)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, path)
+            os.replace(temporary, name, src_dir_fd=at, dst_dir_fd=at)
         except BaseException:
             with contextlib.suppress(OSError):
-                os.unlink(temporary)
+                os.unlink(temporary, dir_fd=at)
             raise
+        finally:
+            os.close(at)
 
     def log(self, directory: str, keep: int = 10) -> IO[bytes]:
-        """Open this task's log in a directory that is made if needed, keeping the last `keep` logs there."""
-        os.makedirs(directory, exist_ok=True)
-        path = os.path.join(directory, f"{self.name}.log")
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-        logs = [os.path.join(directory, name) for name in os.listdir(directory) if name.endswith(".log")]
-        for old in sorted(logs, key=lambda name: os.lstat(name).st_mtime)[:-keep]:
-            with contextlib.suppress(OSError):
-                os.unlink(old)
+        """Open this task's log in a directory that is made if needed, keeping the last `keep` logs there.
+
+        Raises OSError, Refused where a stranger's link leads elsewhere.
+        """
+        from k3env.node import way
+
+        name = f"{self.name}.log"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        at = way.entered(directory, make=True)
+        try:
+            descriptor = os.open(name, flags, 0o644, dir_fd=at)
+            # Its name is known beforehand: what another user has put there is not written to.
+            found, above = os.fstat(descriptor), os.fstat(at)
+            shared = found.st_nlink > 1 and above.st_mode & modes.S_IWOTH
+            if not modes.S_ISREG(found.st_mode) or found.st_uid not in (os.geteuid(), above.st_uid) or shared:
+                os.close(descriptor)
+                raise FileExistsError(errno.EEXIST, "this is no log of ours", os.path.join(directory, name))
+            logs = {
+                old: os.lstat(f"/proc/self/fd/{at}/{old}").st_mtime
+                for old in os.listdir(f"/proc/self/fd/{at}")
+                if old.endswith(".log")
+            }
+            for old in sorted(logs, key=lambda old: logs[old])[:-keep]:
+                with contextlib.suppress(OSError):
+                    os.unlink(old, dir_fd=at)
+        finally:
+            os.close(at)
         return os.fdopen(descriptor, "ab")
 
     def _not_started(self, argv: Sequence[str], error: OSError) -> Completed:

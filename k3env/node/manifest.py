@@ -69,6 +69,6 @@ def write(machine: Machine, repo: str, manifest: Manifest) -> None:
     Raises Refused if its lease was lost.
     """
     stamped = replace(manifest, made=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), by=machine.name)
-    os.makedirs(os.path.join(repo, DIRECTORY), exist_ok=True)
+    machine.make(os.path.join(repo, DIRECTORY))
     machine.commit()
     machine.write(path(repo), (json.dumps(codec.encode(stamped), indent=1, sort_keys=True) + "\n").encode())

@@ -81,7 +81,7 @@ class Work:
         version = self._version()
         arguments = self._arguments(found)
         for name in ("dg_cache", "conan"):
-            os.makedirs(os.path.join(self.root, manifest.DIRECTORY, name), exist_ok=True)
+            self.machine.make(os.path.join(self.root, manifest.DIRECTORY, name))
         self._take("build TensorRT LLM", (self._python(), k3.SCRIPT, *arguments))
         if not self.machine.is_dir(os.path.join(self.root, f".venv-{version}")):
             raise TaskFailed(

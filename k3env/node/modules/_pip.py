@@ -64,7 +64,7 @@ class Pip:
         Raises TaskFailed as an installation does.
         """
         report = os.path.join(self.root, manifest.DIRECTORY, f"resolution-{os.getpid()}.json")
-        os.makedirs(os.path.dirname(report), exist_ok=True)
+        self.machine.make(os.path.dirname(report))
         try:
             _steps.take(self.machine, self._step(title, ("install", "--dry-run", "--report", report, *arguments), cwd))
             installs = json.loads(self.machine.read(report, 1 << 28))["install"]

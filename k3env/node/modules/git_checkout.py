@@ -197,6 +197,7 @@ class GitCheckout(Module):
         from k3env.node import git, git_content
         from k3env.node.modules._gitting import Work
 
+        machine.make(os.path.dirname(self.repo))
         target = os.path.realpath(self.repo)
         if os.path.ismount(target):
             raise Refused(
@@ -205,7 +206,6 @@ class GitCheckout(Module):
                 remedy=f"set trtllm_repo to a directory below, such as {target}/TensorRT-LLM", id="git.mount_point",
             )  # fmt: skip
         parent, name = os.path.split(target)
-        os.makedirs(parent, exist_ok=True)
         beside = f".{name}.k3env-clone-"
         # Whoever left these is dead: we hold the lease.
         for old in os.listdir(parent):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -109,8 +108,7 @@ class RankEnv(Module):
                 remedy="run invoke build, or set trtllm_repo",
             )
         try:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(os.path.dirname(self.path), 0o755)
+            machine.make(os.path.dirname(self.path))
             machine.write(self.path, self.text().encode())
         except OSError as error:
             raise TaskFailed(
