@@ -38,6 +38,7 @@ PLAYING = (
     Option("diff", "print each change's before and after", False),
     Option("detailed_exitcode", "exit 5 when there are changes to make, or were", False),
 )
+WHEN = (Option("allow_busy", "change a node also while it runs a Slurm job that is not ours", False),)
 REACHING = (
     Option("forks", "hosts at a time (default 16)"),
     Option("timeout", "seconds to reach a host, retries included (default 30)"),
@@ -56,7 +57,7 @@ SHOWING = (
     Option("output", "text, json or jsonl", "text"),
     Option("v", "more: every task of every host", False),
 )
-ALL = (*TARGETING, *PLAYING, *REACHING, *SHOWING)
+ALL = (*TARGETING, *PLAYING, *WHEN, *REACHING, *SHOWING)
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ class Options:
     check: bool = False
     diff: bool = False
     detailed_exitcode: bool = False
+    allow_busy: bool = False
     forks: int = 16
     timeout: float = 30.0
     reconnect_timeout: float | None = None

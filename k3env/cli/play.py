@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
+from k3env.cli import jobs
 from k3env.cli.asked import asked
 from k3env.cli.options import DEFAULT_PLAYBOOK, Options
 from k3env.cli.secrets import ask_become_pass, ask_passphrase, check_key, resolve
@@ -94,7 +95,7 @@ def _run(
     record = Record.begin(header)
     view = View(fold, output=options.output, diff=options.diff, verbose=options.v)
     road = Road(ask=ask_passphrase, accept_new=options.accept_new_host_keys)
-    targets = Targets(header.run, f"{getpass.getuser()}@{socket.gethostname()}", road, secrets)
+    targets = Targets(header.run, f"{getpass.getuser()}@{socket.gethostname()}", road, secrets, jobs.allowed(options))
     running = Run(record, fold, limits(options, reached), options.forks, watcher(view, options, header.run))
     for number, (item, play_hosts, made) in enumerate(zip(plays, hosts, plans, strict=True), 1):
         for batch in item.batches(play_hosts):

@@ -173,6 +173,7 @@ class Performer:
         machine = self._machine(task)
         profile: Profile = codec.decode(Profile, self.plan.profile)
         changes, message = module.changes(machine), ""
+        unseen: tuple[Finding, ...] = ()
         pending = self.pending
         if changes:
             from k3env.node.mounted import refuse_unmounted
@@ -181,11 +182,14 @@ class Performer:
         if changes and self.plan.mode != APPLY:
             message, pending = self._holders(module, task), True
         elif changes:
+            from k3env.node.busy import refuse_busy
+
+            unseen = refuse_busy(machine, self.start.jobs)
             changes, adopted = self._under_lease(task, module, machine, tries)
             if adopted is not None:
                 return adopted
         changes = tuple(dict.fromkeys((*made, *changes)))
-        findings = module.judge(machine, profile)
+        findings = (*unseen, *module.judge(machine, profile))
         if pending:
             findings = _after_pending(findings)
         failed = [finding for finding in findings if finding.status == FAIL]

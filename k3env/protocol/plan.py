@@ -77,3 +77,5 @@ class Start:
     """None: /var/tmp/k3env-<uid>."""
     overlay: Optional[str] = None
     """A directory that the machine's files are looked up in first; only simulated nodes have one."""
+    jobs: str = ""
+    """Slurm jobs that may run on the node while it is changed, with commas between; "*": any."""

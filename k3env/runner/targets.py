@@ -33,10 +33,13 @@ class Options(Protocol):
 class Targets:
     """Makes targets of one run; equal plans are encoded once."""
 
-    def __init__(self, run: str, owner: str, road: Road, secrets: Mapping[str, str] | None = None) -> None:
-        """`secrets` are values by reference; each host gets those that its plan names."""
+    def __init__(
+        self, run: str, owner: str, road: Road, secrets: Mapping[str, str] | None = None, jobs: str = ""
+    ) -> None:
+        """`secrets` are values by reference; each host gets those that its plan names. `jobs`: see Start."""
         self._run, self._owner, self._road = run, owner, road
         self._secrets = dict(secrets or {})
+        self._jobs = jobs
         self._works: dict[int, tuple[Plan, Work]] = {}
 
     def make(
@@ -63,6 +66,7 @@ class Targets:
             payload=payload.build().digest,
             state_dir=state_dir,
             overlay=options.get("overlay"),
+            jobs=self._jobs,
         )
         return Target(host.name, self._reach(host.address), self._work(plan), start, host.address.python, become)
 
