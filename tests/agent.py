@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +54,15 @@ class Agent:
         secrets: dict[str, str] | None = None,
         profile: Any = None,
         on_hello: Callable[[], object] = lambda: None,
+        what: str = "",
+        detached: bool = False,
     ) -> Heard:
         """Start the plan, or follow it; drop the connection when `until(event)` says so."""
         plan = Plan(tuple(tasks), codec.encode(profile) if profile else {}, mode, when_unfollowed)
         work = Work(
             payload.boot_code(), payload.build(), codec.dumps(plan).encode(), codec.dumps(secrets or {}).encode()
         )
-        session = Session(self.start(after, action), work)
+        session = Session(replace(self.start(after, action), what=what, detached=detached), work)
         connection = ProcessConnection("local", Target("localhost"))
         process = connection.start(command(self.python))
         heard = Heard(session)

@@ -1,75 +1,40 @@
-"""Follow a run that goes on without the command that began it, or end it."""
+"""Follow a run that goes on without the command that began it, or end it.
+
+What is known of it comes from the controller's own record, or from the nodes of --hosts. It is told again play by
+play; then the hosts that are still at work are followed, and it ends as it would have for who began it.
+"""
 
 from __future__ import annotations
 
-import getpass
-import socket
+import sys
 import time
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from k3env.cli.options import Options, parse
-from k3env.cli.play import finish, limits, watcher
+from k3env.cli.play import finish, limits, owner, watcher
 from k3env.cli.secrets import ask_become_pass, ask_passphrase
 from k3env.cli.view import View
-from k3env.cli.who import trays, who
+from k3env.cli.who import Who, trays, who
 from k3env.connections.road import Road
 from k3env.node import across
+from k3env.protocol import codec
+from k3env.protocol.event import Event
+from k3env.protocol.finding import Finding
 from k3env.protocol.folding import fold as folded
-from k3env.protocol.line import END, FAILED, HELLO
+from k3env.protocol.line import END, FAILED, HELLO, NOTRUN, ROAD, UNREACHABLE
 from k3env.protocol.outcome import Fold
+from k3env.runner.become import Become
 from k3env.runner.policy import Policy
-from k3env.runner.record import Header, Record
+from k3env.runner.record import Header, Record, Remembered, Stage
 from k3env.runner.run import Run
 from k3env.runner.targets import Targets, become
 
-
-def follow(raw: dict[str, Any], action: str) -> int:
-    """Follow what a run left open (`follow`), or end it (`cancel`); return the exit code.
-
-    Raises UsageError for a run that is not known.
-    """
-
-    record = Record.find(str(raw.pop("run") or ""))
-    asked, header = parse(raw), record.header()
-    options = _as_begun(header, asked)
-    begun = time.time()
-    with trays(who(options)) as reached:
-        fold = Fold(header.run, header.started, header.tasks(), check=header.check)
-        view = View(fold, output=asked.output, verbose=asked.v)
-        left = _left(record, fold)
-        stage = max(left.play, 1)
-        plans = header.stages[stage - 1].plans
-        hosts = [host for host in reached.hosts if host.name in left.hosts]
-        _tell(view, header, left, [name for name in plans if name not in left.begun])
-        view.play(header.stages[stage - 1].play, {host.name: plans[host.name].tasks for host in hosts})
-        road, password = Road(ask=ask_passphrase, accept_new=options.accept_new_host_keys), ask_become_pass(options)
-        targets = Targets(header.run, f"{getpass.getuser()}@{socket.gethostname()}", road)
-        running = Run(record, fold, limits(options, reached), options.forks, watcher(view, asked, header.run))
-        running.stage(
-            [
-                targets.make(
-                    host,
-                    plans[host.name],
-                    stage,
-                    len(plans),
-                    left.hosts[host.name].state_dir,
-                    become=become(host, plans[host.name], options, password),
-                    after=left.hosts[host.name].after,
-                    action=action,
-                )
-                for host in hosts
-            ],
-            Policy(),
-            may_stop=False,
-            play=stage,
-        )
-        view.end_play()
-        road.close()
-        for reached_stage in header.stages[: left.play]:
-            fold.across += across.findings(reached_stage.plans, fold)
-        confirmed = action == "cancel" and not _left(record, fold).hosts
-        return finish(fold, view, asked, header, time.time() - begun, cancelled=confirmed)
+_ROAD_ENDS = (ROAD, UNREACHABLE, NOTRUN)
+_ALL = Policy(max_fail_percentage=100)
+"""A host that can't be followed must not keep us from the others."""
 
 
 @dataclass
@@ -80,51 +45,171 @@ class _Host:
     """Where it said that it keeps its runs."""
     after: int = 0
     """The newest event that is known."""
+    known_as: str | None = None
+    """Its name where the run was begun; None: the same."""
+    become: Become | None = None
 
 
 @dataclass
-class _Left:
-    """What a record leaves open: the play that was reached, its hosts that had begun, those that have not ended."""
+class _Trail:
+    """What is known of a run."""
 
-    play: int = 0
-    begun: set[str] = field(default_factory=set)
-    hosts: dict[str, _Host] = field(default_factory=dict)
+    header: Header
+    record: Record
+    options: Options
+    """By which its hosts are found."""
+    left: dict[int, dict[str, _Host]] = field(default_factory=dict)
+    """Play to the hosts that may be at work in it."""
+    begun: dict[int, set[str]] = field(default_factory=dict)
+    reached: Who | None = None
 
 
-def _left(record: Record, fold: Fold) -> _Left:
-    """Read a record into a fold, and return what it leaves open; a host that was lost may still be at work."""
-    left = _Left()
-    known = fold.live
-    for host, play, event in record.events():
-        if host not in known:
+def follow(raw: dict[str, Any], action: str) -> int:
+    """Follow what a run left open (`follow`), or end it (`cancel`); return the exit code.
+
+    Raises UsageError for a run that is not known, Unreachable where the nodes that may know it can't be asked.
+    """
+    run, asked = str(raw.pop("run") or ""), parse(raw)
+    if asked.hosts is not None:
+        with trays(who(asked)) as reached:
+            return _go_on(_from_nodes(run, asked, reached), asked, action)
+    trail = _from_record(Record.find(run), asked)
+    names = {name for hosts in trail.left.values() for name in hosts}
+    chosen = who(trail.options) if names else None
+    if chosen is not None:
+        chosen = replace(chosen, hosts=tuple(host for host in chosen.hosts if host.name in names))
+    with trays(chosen) if chosen is not None else nullcontext() as found:
+        password = ask_become_pass(trail.options) if found else None
+        for number, hosts in trail.left.items():
+            for host in found.hosts if found else ():
+                if host.name in hosts:
+                    plan = trail.header.stages[number - 1].plans[host.name]
+                    hosts[host.name].become = become(host, plan, trail.options, password)
+        trail.reached = found
+        return _go_on(trail, asked, action)
+
+
+def _go_on(trail: _Trail, asked: Options, action: str) -> int:
+    """Tell what is known, follow what is left, tell how it ended."""
+    header, record, begun = trail.header, trail.record, time.time()
+    fold = Fold(header.run, header.started, header.tasks(), check=header.check)
+    view = View(fold, output=asked.output, diff=asked.diff, verbose=asked.v)
+    road = Road(ask=ask_passphrase, accept_new=trail.options.accept_new_host_keys)
+    told = watcher(view, asked, header.run)
+    running = Run(record, fold, limits(trail.options, trail.reached), trail.options.forks, told, live=False)
+    running.at_work = {(number, name) for number, hosts in trail.left.items() for name in hosts}
+    _tell(view, trail)
+    record.hold()
+    known = list(record.events())
+    targets = Targets(header.run, owner(), road)
+    for number, stage in enumerate(header.stages, 1):
+        left = trail.left.get(number, {})
+        events = [(host, event) for host, play, event in known if play == number and host in fold.live]
+        if not left and not events:
             continue
-        fold.add(host, event)
-        if play > left.play:
-            left = _Left(play)
+        view.play(stage.play, {host: plan.tasks for host, plan in stage.plans.items()})
+        for host, event in events:
+            fold.add(host, event)
+            if event.kind not in _ROAD_ENDS or host not in left:
+                view.replay(host, event)
+        hosts = [host for host in (trail.reached.hosts if trail.reached else ()) if host.name in left]
+        running.stage(
+            [
+                targets.make(
+                    host,
+                    stage.plans[host.name],
+                    number,
+                    len(stage.plans),
+                    left[host.name].state_dir,
+                    become=left[host.name].become,
+                    after=left[host.name].after,
+                    action=action,
+                    known_as=left[host.name].known_as,
+                )
+                for host in hosts
+            ],
+            _ALL,
+            may_stop=False,
+            play=number,
+        )
+        view.end_play()
+        fold.across += _across(stage, fold)
+    road.close()
+    running.close()
+    confirmed = action == "cancel" and not running.at_work
+    shown = replace(asked, detailed_exitcode=trail.options.detailed_exitcode)
+    return finish(fold, view, shown, header, time.time() - begun, meant=confirmed)
+
+
+def _across(stage: Stage, fold: Fold) -> tuple[Finding, ...]:
+    try:
+        return across.findings(stage.plans, fold)
+    except codec.DecodeError:
+        return ()  # a node of another k3env has told of its plan
+
+
+def _from_record(record: Record, asked: Options) -> _Trail:
+    """Read a record for what it leaves open; a host that was lost may still be at work."""
+    header = record.header()
+    trail = _Trail(header, record, _as_begun(header, asked))
+    for host, play, event in record.events():
+        if not 0 < play <= len(header.stages) or host not in header.stages[play - 1].plans:
+            continue
+        left = trail.left.setdefault(play, {})
         if event.kind == HELLO:
-            left.begun.add(host)
-            left.hosts.setdefault(host, _Host()).state_dir = str(event.data.get("state_dir"))
+            trail.begun.setdefault(play, set()).add(host)
+            left.setdefault(host, _Host()).state_dir = str(event.data.get("state_dir"))
         elif event.kind in (END, FAILED):
-            left.hosts.pop(host, None)
-        elif host in left.hosts:
-            left.hosts[host].after = max(left.hosts[host].after, event.seq)
-    return left
+            left.pop(host, None)
+        elif host in left:
+            left[host].after = max(left[host].after, event.seq)
+    trail.left = {play: hosts for play, hosts in trail.left.items() if hosts}
+    return trail
 
 
-def _tell(view: View, header: Header, left: _Left, waiting: list[str]) -> None:
+def _from_nodes(run: str, options: Options, reached: Who) -> _Trail:
+    """Ask nodes what they know; one that gives no answer may know more, and counts as unreachable."""
+    from k3env.cli import kept
+
+    asked = kept.ask_nodes(options, reached, run)
+    name = kept.choose(run, asked)
+    header = kept.header(name, asked, options, tuple(sys.argv))
+    silent = asked.answers.problems
+    if silent:
+        first = header.stages[0]
+        empty = {host: replace(next(iter(first.plans.values())), tasks=()) for host in silent}
+        header = replace(header, stages=(replace(first, plans={**first.plans, **empty}), *header.stages[1:]))
+    trail = _Trail(header, Remembered(header), options, reached=reached)
+    for play, hosts in asked.answers.of(name).items():
+        trail.begun[play] = set(hosts)
+        trail.left[play] = {
+            host: _Host(asked.places[host].state_dir, known_as=found.host, become=asked.places[host].become)
+            for host, found in hosts.items()
+        }
+    for host, finding in silent.items():
+        kind = UNREACHABLE if host in asked.answers.unreachable else FAILED
+        told = {"message": finding.message, "finding": codec.encode(finding)}
+        trail.record.append(host, 1, Event(kind, time=time.time(), data=told))
+    return trail
+
+
+def _tell(view: View, trail: _Trail) -> None:
     """Say what will not be followed, and why."""
-    if not left.hosts:
+    header = trail.header
+    if not trail.left:
         view.notice(f"run {header.run} has no host left that is at work")
-    if waiting:
+    reached = max(trail.begun, default=1)
+    waiting = [name for name in header.stages[reached - 1].plans if name not in trail.begun.get(reached, set())]
+    if waiting and not isinstance(trail.record, Remembered):
         view.notice(f"never begun, and not begun now: {folded(waiting)}")
-    later = [stage.play for stage in header.stages[max(left.play, 1) :]]
+    later = [stage.play for stage in header.stages[reached:]]
     if later:
         view.notice(f"never begun, and not begun now: play {', '.join(later)}")
 
 
 def _as_begun(header: Header, asked: Options) -> Options:
     """Return the options by which the run found its hosts, with the new command's patience."""
-    kept: dict[str, Any] = {
+    kept: Mapping[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in header.options.items()
     }
     begun = replace(Options(**kept), timeout=asked.timeout, reconnect_timeout=asked.reconnect_timeout)

@@ -39,6 +39,7 @@ PLAYING = (
     Option("detailed_exitcode", "exit 5 when there are changes to make, or were", False),
 )
 WHEN = (Option("allow_busy", "change a node also while it runs a Slurm job that is not ours", False),)
+DETACHING = (Option("detach", "begin the work on each host, and leave it to itself: see invoke runs, attach", False),)
 REACHING = (
     Option("forks", "hosts at a time (default 16)"),
     Option("timeout", "seconds to reach a host, retries included (default 30)"),
@@ -57,7 +58,7 @@ SHOWING = (
     Option("output", "text, json or jsonl", "text"),
     Option("v", "more: every task of every host", False),
 )
-ALL = (*TARGETING, *PLAYING, *WHEN, *REACHING, *SHOWING)
+ALL = (*TARGETING, *PLAYING, *WHEN, *DETACHING, *REACHING, *SHOWING)
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ class Options:
     diff: bool = False
     detailed_exitcode: bool = False
     allow_busy: bool = False
+    detach: bool = False
     forks: int = 16
     timeout: float = 30.0
     reconnect_timeout: float | None = None

@@ -7,9 +7,11 @@ import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from k3env.cli import jobs
 from k3env.cli.asked import asked
+from k3env.cli.detach import refuse_attended, told
 from k3env.cli.options import DEFAULT_PLAYBOOK, Options
 from k3env.cli.secrets import ask_become_pass, ask_passphrase, check_key, resolve
 from k3env.cli.view import View
@@ -47,6 +49,8 @@ def play(options: Options) -> int:
         hosts = playbook.targets(reached.inventory, reached.hosts)
         plans = compile_playbook(playbook, hosts, asked(options))
         _refuse_nothing(plans, options)
+        if options.detach:
+            refuse_attended(options, playbook.plays, hosts, plans)
         if options.list_hosts:
             return _list(options, plans)
         return _run(options, reached, playbook.plays, hosts, plans)
@@ -95,7 +99,7 @@ def _run(
     record = Record.begin(header)
     view = View(fold, output=options.output, diff=options.diff, verbose=options.v)
     road = Road(ask=ask_passphrase, accept_new=options.accept_new_host_keys)
-    targets = Targets(header.run, f"{getpass.getuser()}@{socket.gethostname()}", road, secrets, jobs.allowed(options))
+    targets = Targets(header.run, owner(), road, secrets, jobs.allowed(options), detached=options.detach)
     running = Run(record, fold, limits(options, reached), options.forks, watcher(view, options, header.run))
     for number, (item, play_hosts, made) in enumerate(zip(plays, hosts, plans, strict=True), 1):
         for batch in item.batches(play_hosts):
@@ -114,6 +118,7 @@ def _run(
                         len(alive),
                         made[host.name].settings.variables.k3env_state_dir,
                         become=become(host, made[host.name].plan, options, password),
+                        what=f"{Path(options.playbook or DEFAULT_PLAYBOOK).stem}: {item.name}",
                     )
                     for host in alive
                 ],
@@ -127,7 +132,12 @@ def _run(
         if any(finding.status == FAIL for finding in judged):
             running.stop("the hosts do not fit together")
     road.close()
-    return finish(fold, view, options, header, time.time() - begun)
+    running.close()
+    if options.detach:
+        for line in told(header.run, sorted({host for _, host in running.at_work}), options):
+            view.notice(line)
+    left = options.detach and not fold.interrupted
+    return finish(fold, view, options, header, time.time() - begun, meant=left)
 
 
 def _header(
@@ -141,21 +151,26 @@ def _header(
     return Header(run, document.timestamp(begun), tuple(sys.argv), kept, options.check, tuple(stages))
 
 
-def finish(fold: Fold, view: View, options: Options, header: Header, duration_s: float, cancelled: bool = False) -> int:
-    """Print how it ended; return the exit code. `cancelled`: that the work was stopped is what was asked for."""
+def owner() -> str:
+    """Return who begins a run, as the nodes tell others."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"
+
+
+def finish(fold: Fold, view: View, options: Options, header: Header, duration_s: float, meant: bool = False) -> int:
+    """Print how it ended; return the exit code. `meant`: that work was stopped, or left, is what was asked for."""
     outcome: Outcome = fold.outcome(duration_s)
     view.recap()
     code = outcome.exit_code(detailed=options.detailed_exitcode)
-    if cancelled and code == EXIT_INTERRUPTED:
+    if meant and code == EXIT_INTERRUPTED:
         code = EXIT_OK
     if options.output in ("json", "jsonl"):
         print(document.dumps(document.document(outcome, header.command, exit_code=code)), flush=True)
     return code
 
 
-def limits(options: Options, reached: Who) -> Limits:
-    """Return how long the road may take."""
-    default = SANDBOX_RECONNECT_S if reached.simulated else RECONNECT_S
+def limits(options: Options, reached: Who | None) -> Limits:
+    """Return how long the road may take; None: none is taken."""
+    default = SANDBOX_RECONNECT_S if reached is not None and reached.simulated else RECONNECT_S
     return Limits(options.timeout, options.reconnect_timeout or default)
 
 

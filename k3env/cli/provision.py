@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from k3env.cli.command import command
-from k3env.cli.options import DEFAULT_PLAYBOOK, PLAYING, REACHING, SHOWING, TARGETING, WHEN, parse
+from k3env.cli.options import DEFAULT_PLAYBOOK, DETACHING, PLAYING, REACHING, SHOWING, TARGETING, WHEN, parse
 
 PARTS = {
     "verify": "Check the driver and the finished environment, change nothing",
@@ -16,7 +16,7 @@ PARTS = {
 """Tags of the trtllm playbook that are tasks of their own."""
 
 
-@command(*TARGETING, *PLAYING, *WHEN, *REACHING, *SHOWING)
+@command(*TARGETING, *PLAYING, *WHEN, *DETACHING, *REACHING, *SHOWING)
 def provision(**raw: Any) -> int:
     """Bring hosts into the state that a playbook describes (default: trtllm)."""
     from k3env.cli.play import play
@@ -33,7 +33,7 @@ def _part(tag: str, summary: str) -> Any:
 
     run.__name__ = tag
     run.__doc__ = f"{summary}: provision --playbook {DEFAULT_PLAYBOOK} --tags {tag}."
-    return command(*TARGETING, *PLAYING, *WHEN, *REACHING, *SHOWING)(run)
+    return command(*TARGETING, *PLAYING, *WHEN, *DETACHING, *REACHING, *SHOWING)(run)
 
 
 TASKS = (provision, *(_part(tag, summary) for tag, summary in PARTS.items()))

@@ -82,6 +82,11 @@ class View:
             self._since[host] = time.monotonic()
         self._settle()
 
+    def replay(self, host: str, event: Event) -> None:
+        """Tell of an event that is known already, but not of the road that it came by."""
+        if event.kind != ROAD:
+            self.event(host, event)
+
     def tick(self) -> None:
         """Keep the picture fresh, and tell what can't wait until its task has settled: together, if it is the same."""
         if self._urgent and time.monotonic() - self._told_at > TOGETHER_S:
@@ -161,8 +166,10 @@ class View:
     def _lost(self, host: str) -> None:
         """Tell at once of a host that is gone, with the task that this hit."""
         for task in self._pending:
+            if host not in self._hosts[task]:
+                continue
             found = self._fold.task(host, task)
-            if host in self._hosts[task] and found.findings and found.status in (NOTRUN, "failed"):
+            if found.findings and found.status in (NOTRUN, "failed"):
                 self._urgent.setdefault(task, []).append(host)
                 return
 

@@ -278,7 +278,7 @@ def main(stdin: "BufferedReader") -> None:
     if refusal:
         return
     wake = -1
-    if start["action"] == "run" and not os.path.exists(run_dir + "/journal"):
+    if start["action"] == "list" or (start["action"] == "run" and not os.path.exists(run_dir + "/journal")):
         frames = {}
         while "plan" not in frames:
             name, data = frame(stdin)
@@ -287,6 +287,12 @@ def main(stdin: "BufferedReader") -> None:
             frames[name] = data
         if "payload" in frames:
             unpack(frames.pop("payload"), start["payload"], payload)
+        if start["action"] == "list":
+            sys.path.insert(0, payload)
+            from k3env.node import listing
+
+            listing.tell(state, start["what"], say)
+            return
         os.makedirs(run_dir, 0o700, exist_ok=True)
         wake = spawn(start, frames, run_dir, payload)
     follow(say, stdin, run_dir, start["after"], wake, start["action"] == "cancel")

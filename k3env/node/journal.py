@@ -7,7 +7,7 @@ import json
 import os
 import time
 
-from k3env.protocol.line import LINE_BYTES, PROGRESS, VERSION
+from k3env.protocol.line import LINE_BYTES, PROGRESS, VERSION, WAITING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ class Journal:
 
     def append(self, kind: str, task: Optional[str] = None, data: Optional[dict[str, Any]] = None) -> None:
         """Write one event; progress is thinned out, and dropped where the journal has grown too long."""
+        if kind == WAITING and self._bytes > JOURNAL_BYTES:
+            return
         if kind == PROGRESS:
             now = time.monotonic()
             if now - self._last_progress < PROGRESS_EVERY_S or self._bytes > JOURNAL_BYTES:
@@ -62,6 +64,21 @@ class Journal:
         except OSError:
             # No follower any more, or one that has not read yet: both find the journal by themselves.
             return
+
+
+def works(path: str) -> bool:
+    """Return whether a run's worker still holds the lock on its journal."""
+    try:
+        journal = os.open(os.path.join(path, "journal"), os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.lockf(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(journal)
+    return False
 
 
 def shortened(data: dict[str, Any]) -> dict[str, Any]:

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import time
+from contextlib import suppress
+
+from k3env.node import about
+from k3env.node.journal import works
 
 RUNS = 20
-PAYLOAD_DAYS = 14
+PAYLOADS, PAYLOAD_DAYS = 8, 14
+"""The newest are kept by number, and none for longer than so many days after its last use."""
 
 
 def prune(state: str, run: str, payload: str) -> None:
     """Remove old runs' directories and old payloads; what can't be removed stays."""
+    used = {payload}
+    with suppress(OSError):
+        os.utime(os.path.join(state, "payload", payload))
     runs = [path for path in _newest_first(os.path.join(state, "runs")) if os.path.basename(path) != run]
-    for path in runs[RUNS:]:
-        if not _works(path):
+    for number, path in enumerate(runs):
+        if works(path):
+            # A worker imports from its payload until its end, which may be days away.
+            used.add(str(about.read(path).get("payload")))
+        elif number >= RUNS:
             shutil.rmtree(path, ignore_errors=True)
-    # A worker imports from its payload until its end, which may be days away.
+    payloads = [path for path in _newest_first(os.path.join(state, "payload")) if os.path.basename(path) not in used]
     before = time.time() - PAYLOAD_DAYS * 86400
-    for path in _newest_first(os.path.join(state, "payload")):
-        if os.path.basename(path) != payload and os.lstat(path).st_mtime < before:
+    for number, path in enumerate(payloads):
+        if number >= PAYLOADS or os.lstat(path).st_mtime < before:
             shutil.rmtree(path, ignore_errors=True)
 
 
@@ -30,18 +40,3 @@ def _newest_first(directory: str) -> list[str]:
         return sorted(paths, key=lambda path: os.lstat(path).st_mtime, reverse=True)
     except OSError:
         return []
-
-
-def _works(path: str) -> bool:
-    """Return whether a run's worker still holds the lock on its journal."""
-    try:
-        journal = os.open(os.path.join(path, "journal"), os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.lockf(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(journal)
-    return False

@@ -8,7 +8,7 @@ LINE_BYTES = 64 * 1024
 
 # Kinds, in the order in which a run sends them. `hello` and `lost` are the boot code's and have no sequence number.
 HELLO = "hello"
-BEGIN = "begin"  # the worker is up: data {tasks}
+BEGIN = "begin"  # the worker is up: data {tasks, findings}
 TASK = "task"  # a task begins: data {module, name}
 WAITING = "waiting"  # somebody holds the lease: data {owner, since_s, progress}
 APPLY = "apply"  # changes are being made: data {changes}
@@ -17,6 +17,7 @@ FACTS = "facts"  # what checks across nodes compare: data {facts: {name: value}}
 RESULT = "result"  # data: a Result
 END = "end"  # data {status}
 LOST = "lost"  # the worker is gone without an end
+KEPT = "kept"  # the answer to `list`, one line a run: data: a KeptRun
 
 # What the controller itself has to say of a host stands in the same stream; these never come from a node.
 ROAD = "road"  # data {message}: connected, reconnecting
@@ -24,7 +25,7 @@ UNREACHABLE = "unreachable"  # data {finding}
 FAILED = "failed"  # data {finding}: the node can't be used, was rebooted, its worker is gone
 NOTRUN = "notrun"  # data {message}: nothing more is done there, by whose wish
 
-KINDS = (HELLO, BEGIN, TASK, WAITING, APPLY, PROGRESS, FACTS, RESULT, END, LOST)
+KINDS = (HELLO, BEGIN, TASK, WAITING, APPLY, PROGRESS, FACTS, RESULT, END, LOST, KEPT)
 
 
 def marker(run: str) -> bytes:

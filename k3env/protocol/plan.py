@@ -70,7 +70,8 @@ class Start:
     after: int = 0
     """The sequence number of the last event that the controller has."""
     action: str = "run"
-    """run: start the worker, or follow the one that is there; follow: only follow; cancel: end it."""
+    """run: start the worker, or follow the one that is there; follow: only follow; cancel: end it; list: say which runs
+    the node keeps."""
     payload: str = ""
     """SHA-256 of the zip that travels."""
     state_dir: Optional[str] = None
@@ -79,3 +80,7 @@ class Start:
     """A directory that the machine's files are looked up in first; only simulated nodes have one."""
     jobs: str = ""
     """Slurm jobs that may run on the node while it is changed, with commas between; "*": any."""
+    what: str = ""
+    """What is done, for people: "trtllm: TensorRT LLM for Kimi K3". For `list`: the run that is meant; "": all."""
+    detached: bool = False
+    """Nobody will follow: a run that can't outlive its connection is refused."""

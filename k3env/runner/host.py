@@ -11,7 +11,7 @@ from k3env.connections.connection import Connection, Process
 from k3env.errors import AuthFailed, ConnectTimeout, Dropped, HostKeyMismatch, K3Error, Refused, Unreachable
 from k3env.protocol import codec
 from k3env.protocol.event import Event
-from k3env.protocol.line import FAILED, HELLO, LOST, NOTRUN, ROAD, UNREACHABLE
+from k3env.protocol.line import BEGIN, FAILED, HELLO, LOST, NOTRUN, ROAD, UNREACHABLE
 from k3env.protocol.plan import Start
 from k3env.runner.become import Become, Gatekeeper, without_marks
 from k3env.runner.session import Hello, Session, Work, command
@@ -32,6 +32,11 @@ class Target:
     start: Start
     python: str = "python3"
     become: Become | None = None
+
+    @property
+    def detached(self) -> bool:
+        """Whether the host is left alone as soon as its work has begun."""
+        return self.start.detached and self.start.action == "run"
 
 
 @dataclass(frozen=True)
@@ -117,7 +122,7 @@ class Follower:
         self._wish = wish
         self._start = target.start
         self._boot_id: str | None = None
-        self._ended = False
+        self._begun = self._ended = False
 
     def follow(self) -> None:
         """Follow the host until its plan ends or it is given up; whatever happens becomes an event."""
@@ -233,6 +238,8 @@ class Follower:
         while not session.ended:
             if self._wish.left.is_set():
                 return
+            if self._begun and self._target.detached:
+                break
             if self._wish.now and not cancelled:
                 process.send(session.cancel())
                 stopped = cancelled = True
@@ -256,6 +263,7 @@ class Follower:
         for event in events:
             if event.kind == LOST:
                 raise _worker_lost(event, process, session)
+            self._begun = self._begun or event.kind == BEGIN
             self._tell(self._target.host, event)
 
     def _greet(self, hello: Hello) -> None:

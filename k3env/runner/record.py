@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
+import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +17,14 @@ from typing import Any
 from k3env.errors import UsageError, nearest
 from k3env.protocol import codec
 from k3env.protocol.event import Event
+from k3env.protocol.line import PROGRESS
 from k3env.protocol.outcome import Outcome, fold
 from k3env.protocol.plan import Plan, Task
+
+KEEP, KEEP_DAYS = 200, 90
+"""Records of runs that have ended: the newest, and none that ended longer ago."""
+PROGRESS_EVERY_S = 10.0
+HEADER, ENDED = "run.json", "ended"
 
 
 def state_home() -> Path:
@@ -67,6 +75,18 @@ class Record:
     def __init__(self, directory: Path) -> None:
         """Open the record of an existing directory."""
         self.directory = directory
+        self._held: int | None = None
+        self._progress: dict[str, float] = {}
+
+    @property
+    def name(self) -> str:
+        """The run's name."""
+        return self.directory.name
+
+    @property
+    def ended(self) -> bool:
+        """Whether no host can be at work for it any more."""
+        return (self.directory / ENDED).exists()
 
     @classmethod
     def begin(cls, header: Header) -> Record:
@@ -74,7 +94,7 @@ class Record:
         directory = state_home() / "runs" / header.run
         try:
             directory.mkdir(mode=0o700, parents=True)
-            (directory / "run.json").write_text(codec.dumps(header), encoding="utf-8")
+            (directory / HEADER).write_text(codec.dumps(header), encoding="utf-8")
         except OSError as error:
             raise UsageError(
                 f"the record of the run can't be written: {error.strerror}",
@@ -82,7 +102,10 @@ class Record:
                 found=str(error),
                 remedy="make room there, or set XDG_STATE_HOME to another place",
             ) from None
-        return cls(directory)
+        record = cls(directory)
+        record.hold()
+        prune(directory)
+        return record
 
     @classmethod
     def find(cls, run: str) -> Record:
@@ -90,24 +113,16 @@ class Record:
 
         Raises UsageError with the nearest name.
         """
-        names = [record.directory.name for record in records()]
-        matching = [name for name in names if name.startswith(run)] if run else []
-        if len(matching) != 1:
-            close = nearest(run, names)
-            raise UsageError(
-                f"no run {run}" if not matching else f"{run} can be {', '.join(matching)}",
-                expected="the name of one run",
-                found=run,
-                remedy=f"did you mean {close}?" if close else "see: invoke runs",
-            )
-        return cls(state_home() / "runs" / matching[0])
+        names = [record.name for record in records()]
+        elsewhere = "see: invoke runs; for a run that was begun elsewhere, add --hosts, and its nodes are asked"
+        return cls(state_home() / "runs" / pick(run, names, elsewhere))
 
     def header(self) -> Header:
         """Return what the run was asked for.
 
         Raises UsageError for a record that is damaged, or of another version of k3env.
         """
-        path = self.directory / "run.json"
+        path = self.directory / HEADER
         try:
             header: Header = codec.loads(Header, path.read_bytes())
         except (OSError, ValueError) as error:
@@ -122,11 +137,27 @@ class Record:
     def append(self, host: str, play: int, event: Event) -> None:
         """Keep what a host sent, or what the controller saw of it, in a play.
 
-        A record that can't be written any more must not end the run: it is kept as far as it goes.
+        A record that can't be written any more must not end the run: it is kept as far as it goes. How far a task is
+        stands there every few seconds: the node's journal has it all.
         """
+        if event.kind == PROGRESS:
+            if event.time - self._progress.get(host, 0.0) < PROGRESS_EVERY_S:
+                return
+            self._progress[host] = event.time
         line = json.dumps({"host": host, "play": play, "event": codec.encode(event)}, separators=(",", ":"))
         with suppress(OSError), (self.directory / "events.jsonl").open("a", encoding="utf-8") as file:
             file.write(line + "\n")
+
+    def hold(self) -> None:
+        """Keep the record from being pruned until this process ends."""
+        with suppress(OSError):
+            self._held = os.open(self.directory / HEADER, os.O_RDWR | os.O_CLOEXEC)
+            fcntl.flock(self._held, fcntl.LOCK_SH)
+
+    def end(self) -> None:
+        """Note that no host can be at work for this run any more."""
+        with suppress(OSError):
+            (self.directory / ENDED).touch()
 
     def events(self) -> Iterator[tuple[str, int, Event]]:
         """Yield host, play and event as far as they are known; a line that is damaged is left out."""
@@ -152,9 +183,82 @@ class Record:
         return fold(header.run, header.started, tasks, events, check=header.check)
 
 
+class Remembered(Record):
+    """A run that was begun elsewhere: what its nodes say of it, kept for as long as this command lasts."""
+
+    def __init__(self, header: Header) -> None:
+        """Nothing is written."""
+        super().__init__(state_home() / "runs" / header.run)
+        self._header = header
+        self._events: list[tuple[str, int, Event]] = []
+
+    def header(self) -> Header:
+        """Return what the nodes know of what was asked for."""
+        return self._header
+
+    def append(self, host: str, play: int, event: Event) -> None:
+        """Keep an event."""
+        self._events.append((host, play, event))
+
+    def end(self) -> None:
+        """Leave it to whoever began it."""
+
+    def events(self) -> Iterator[tuple[str, int, Event]]:
+        """Yield what was kept."""
+        return iter(self._events)
+
+
+def pick(run: str, names: Sequence[str], otherwise: str) -> str:
+    """Return the one name that is, or begins with, what was typed.
+
+    Raises UsageError with the nearest name.
+    """
+    matching = [run] if run in names else [name for name in names if run and name.startswith(run)]
+    if len(matching) == 1:
+        return matching[0]
+    close = nearest(run, list(names))
+    raise UsageError(
+        f"no run {run}" if not matching else f"{run} can be {', '.join(matching)}",
+        expected="the name of one run",
+        found=run or "none",
+        remedy=f"did you mean {close}?" if close and not matching else otherwise,
+    )
+
+
+def prune(newest: Path) -> None:
+    """Remove the records of old runs; never one that may have a host at work, or that somebody follows."""
+    before = time.time() - KEEP_DAYS * 86400
+    others = [record for record in reversed(records()) if record.directory != newest]
+    for number, record in enumerate(others, 1):
+        if (number >= KEEP or _age(record) < before) and record.ended and not _followed(record):
+            shutil.rmtree(record.directory, ignore_errors=True)
+
+
+def _age(record: Record) -> float:
+    try:
+        return (record.directory / ENDED).stat().st_mtime
+    except OSError:
+        return time.time()
+
+
+def _followed(record: Record) -> bool:
+    """Return whether a process holds a record; also where that can't be found out."""
+    try:
+        descriptor = os.open(record.directory / HEADER, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def records() -> list[Record]:
     """Return the records of all runs, the oldest first."""
     base = state_home() / "runs"
     if not base.is_dir():
         return []
-    return [Record(path) for path in sorted(base.iterdir()) if (path / "run.json").is_file()]
+    return [Record(path) for path in sorted(base.iterdir()) if (path / HEADER).is_file()]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from k3env.protocol.event import Event
-from k3env.protocol.line import END, FAILED, NOTRUN, RESULT, UNREACHABLE
+from k3env.protocol.line import END, FAILED, HELLO, NOTRUN, RESULT, UNREACHABLE
 from k3env.protocol.outcome import Fold
 from k3env.runner.fanout import Fanout
 from k3env.runner.host import Limits, Target, Wish
@@ -39,13 +39,18 @@ class Watcher:
 class Run:
     """Follows stages of targets and folds what they say."""
 
-    def __init__(self, record: Record, fold: Fold, limits: Limits, forks: int, watcher: Watcher) -> None:
-        """Nothing is contacted yet."""
+    def __init__(
+        self, record: Record, fold: Fold, limits: Limits, forks: int, watcher: Watcher, *, live: bool = True
+    ) -> None:
+        """Nothing is contacted yet. `live`: what comes was sent just now, and shows how a node's clock goes."""
+        self._live = live
         self._record, self._fold, self._limits, self._forks, self._watcher = record, fold, limits, forks, watcher
         self._wish = Wish()
         self._leave_at: float | None = None
         self.over = False
         """Whether no further stage may begin: the user or a policy ended the run."""
+        self.at_work: set[tuple[int, str]] = set()
+        """Play and host whose worker may be at work."""
         self._why = ""
         self._play = 1
 
@@ -80,6 +85,11 @@ class Run:
         """Begin no further stage."""
         self._end(reason)
 
+    def close(self) -> None:
+        """Note in the record if no host can be at work any more."""
+        if not self.at_work:
+            self._record.end()
+
     def leave_out(self, hosts: Iterable[str]) -> None:
         """Note that these hosts' next stage does not begin, since the run is over."""
         for host in hosts:
@@ -87,7 +97,11 @@ class Run:
 
     def _take(self, host: str, event: Event) -> None:
         self._record.append(host, self._play, event)
-        self._fold.add(host, event, time.time())
+        self._fold.add(host, event, time.time() if self._live else None)
+        if event.kind == HELLO:
+            self.at_work.add((self._play, host))
+        elif event.kind in (END, FAILED):
+            self.at_work.discard((self._play, host))
         self._watcher.event(host, event)
 
     def _judge(self, policy: Policy, failed: set[str], hosts: int) -> None:

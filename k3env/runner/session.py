@@ -149,7 +149,7 @@ class Session:
                 remedy="mend that, or set ansible_python_interpreter or k3env_state_dir to another one",
                 id="run.node",
             )
-        if self._start.action != "run" or self.hello.known:
+        if self._start.action not in ("run", "list") or (self._start.action == "run" and self.hello.known):
             return b""
         if self._start.after:
             raise Refused(

@@ -34,10 +34,17 @@ class Targets:
     """Makes targets of one run; equal plans are encoded once."""
 
     def __init__(
-        self, run: str, owner: str, road: Road, secrets: Mapping[str, str] | None = None, jobs: str = ""
+        self,
+        run: str,
+        owner: str,
+        road: Road,
+        secrets: Mapping[str, str] | None = None,
+        jobs: str = "",
+        *,
+        detached: bool = False,
     ) -> None:
-        """`secrets` are values by reference; each host gets those that its plan names. `jobs`: see Start."""
-        self._run, self._owner, self._road = run, owner, road
+        """`secrets` are values by reference; each host gets those that its plan names. `jobs`, `detached`: see Start."""
+        self._run, self._owner, self._road, self._detached = run, owner, road, detached
         self._secrets = dict(secrets or {})
         self._jobs = jobs
         self._works: dict[int, tuple[Plan, Work]] = {}
@@ -53,12 +60,17 @@ class Targets:
         become: Become | None = None,
         after: int = 0,
         action: str = "run",
+        what: str = "",
+        known_as: str | None = None,
     ) -> Target:
-        """Return the target of a host in a play, which counts from 1."""
+        """Return the target of a host in a play, which counts from 1.
+
+        `known_as` is the host's name where the run was begun, if that was another one.
+        """
         options = host.address.options
         start = Start(
             run=f"{self._run}.{play}",
-            host=host.name,
+            host=known_as or host.name,
             owner=self._owner,
             peers=peers,
             after=after,
@@ -67,6 +79,8 @@ class Targets:
             state_dir=state_dir,
             overlay=options.get("overlay"),
             jobs=self._jobs,
+            what=what,
+            detached=self._detached,
         )
         return Target(host.name, self._reach(host.address), self._work(plan), start, host.address.python, become)
 

@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from k3env.node.prune import PAYLOAD_DAYS, RUNS, prune
+from k3env.node.prune import PAYLOAD_DAYS, PAYLOADS, RUNS, prune
 from tests.agent import Agent, task
 
 
@@ -39,6 +39,25 @@ def test_old_payloads_go_but_not_the_one_in_use(tmp_path: Path) -> None:
     )
     prune(str(tmp_path), "r.1", "used")
     assert fresh.exists() and used.exists() and not gone.exists()
+
+
+def test_payloads_are_bounded_by_number_and_a_use_makes_them_young(tmp_path: Path) -> None:
+    names = [f"p{number:02}" for number in range(PAYLOADS + 4)]
+    paths = [old(tmp_path / "payload" / name, 1 + number / 100) for number, name in enumerate(names)]
+    prune(str(tmp_path), "r.1", names[-1])
+    assert [path.name for path in paths if path.exists()] == [*names[:PAYLOADS], names[-1]]
+    assert time.time() - paths[-1].stat().st_mtime < 60
+
+
+def test_a_payload_that_a_worker_imports_from_stays(tmp_path: Path) -> None:
+    agent = Agent(tmp_path)
+    asleep = [task("command", argv=["sleep", "20"], creates=str(tmp_path / "never"))]
+    heard = agent.follow(asleep, until=lambda event: event.kind == "apply")
+    (mine,) = (agent.state / "payload").iterdir()
+    os.utime(mine, (0, 0))
+    prune(str(agent.state), "another.1", "another-digest")
+    assert mine.is_dir()
+    agent.follow(after=heard.session.last, action="cancel")
 
 
 def test_each_run_prunes(tmp_path: Path) -> None:
