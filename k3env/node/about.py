@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 
 NAME = "about.json"
 VERSION = 1
+_TOLD = ("id", "name", "module", "ignore_errors", "skip")
 
 
 def write(run_dir: str, start: dict[str, Any], plan: dict[str, Any]) -> None:
-    """Write it, before the first task. It holds no parameters, so no secret's place either.
+    """Write it, before the first task. Of parameters it holds only which checks are made, so no secret's place either.
 
     Raises OSError.
     """
@@ -25,13 +26,18 @@ def write(run_dir: str, start: dict[str, Any], plan: dict[str, Any]) -> None:
         "nodename": os.uname().nodename,
         "since": round(time.time(), 3),
         "mode": plan.get("mode", "apply"),
+        "profile": plan.get("profile", {}) if any(_verifies(task) for task in plan["tasks"]) else {},
         "tasks": [
-            {key: task[key] for key in ("id", "name", "module", "ignore_errors") if key in task}
+            {key: task[key] for key in (*_TOLD, *(("parameters",) if _verifies(task) else ())) if key in task}
             for task in plan["tasks"]
         ],
     }
     with open(os.path.join(run_dir, NAME), "w", encoding="utf-8") as file:
         json.dump(told, file)
+
+
+def _verifies(task: dict[str, Any]) -> bool:
+    return bool(task["module"] == "verify")
 
 
 def read(run_dir: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def tell(state: str, wanted: str, say: Callable[[str], None]) -> None:
     told = [run for run in _runs(os.path.join(state, "runs")) if run.run.startswith(wanted)]
     seq = 0
     for run in sorted(told, key=lambda run: (run.since, run.run)):
-        for part in _parts(run if wanted else replace(run, tasks=())):
+        for part in _parts(run if wanted else replace(run, tasks=(), profile={})):
             seq += 1
             say(_line(seq, KEPT, codec.encode(part)))
     say(_line(seq + 1, END, {"status": "ok"}))
@@ -36,8 +36,9 @@ def _line(seq: int, kind: str, data: dict[str, Any]) -> str:
 
 def _parts(run: KeptRun) -> list[KeptRun]:
     """Split a run of many tasks: a line has a length that it must not exceed."""
-    starts = range(0, max(len(run.tasks), 1), TASKS_A_LINE)
-    return [replace(run, tasks=run.tasks[start : start + TASKS_A_LINE]) for start in starts]
+    _, *more = range(0, max(len(run.tasks), 1), TASKS_A_LINE)
+    parts = [replace(run, tasks=run.tasks[:TASKS_A_LINE])]
+    return parts + [replace(run, tasks=run.tasks[at : at + TASKS_A_LINE], profile={}) for at in more]
 
 
 def _runs(directory: str) -> list[KeptRun]:
@@ -55,7 +56,14 @@ def _run(path: str) -> Optional[KeptRun]:
     if not told or told.get("nodename") != os.uname().nodename:
         return None
     tasks = tuple(
-        KeptTask(str(task["id"]), _short(task["name"]), str(task["module"]), bool(task.get("ignore_errors")))
+        KeptTask(
+            str(task["id"]),
+            _short(task["name"]),
+            str(task["module"]),
+            bool(task.get("ignore_errors")),
+            task.get("skip"),
+            task.get("parameters") or {},
+        )
         for task in told["tasks"]
     )
     run = KeptRun(
@@ -67,6 +75,7 @@ def _run(path: str) -> Optional[KeptRun]:
         since=float(told["since"]),
         mode=str(told["mode"]),
         count=len(tasks),
+        profile=told["profile"],
         tasks=tasks,
     )
     return _as_far(run, _events(path))
