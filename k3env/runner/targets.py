@@ -43,7 +43,7 @@ class Targets:
         *,
         detached: bool = False,
     ) -> None:
-        """`secrets` are values by reference; each host gets those that its plan names. `jobs`, `detached`: see Start."""
+        """`secrets` are values by reference; a host gets those that its plan names. `jobs`, `detached`: see Start."""
         self._run, self._owner, self._road, self._detached = run, owner, road, detached
         self._secrets = dict(secrets or {})
         self._jobs = jobs
