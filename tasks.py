@@ -20,6 +20,7 @@ PROGRAMS = {
     "bash": "bash",
     "ssh-keygen": "openssh-client",
     "sshd": "openssh-server",
+    "mksquashfs": "squashfs-tools",
 }
 
 

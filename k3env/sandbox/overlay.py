@@ -172,6 +172,26 @@ def _kernel(host: str, gpu: Gpu) -> dict[str, str]:
         "sys/fs/cgroup/cgroup.controllers": "cpuset cpu io memory pids\n",
         f"sys/fs/cgroup/{_CGROUP}/memory.max": "max\n",
         f"sys/fs/cgroup/{_CGROUP}/cpu.max": "max 100000\n",
+        # As NVIDIA's tuning guide for Grace has them; a frequency domain a socket stands for all.
+        "proc/sys/kernel/numa_balancing": "0\n",
+        **{
+            f"sys/devices/system/cpu/cpufreq/policy{n * gpu.board.cpus // 2}/scaling_governor": "performance\n"
+            for n in (0, 1)
+        },
+        **_network(gpu),
+    }
+
+
+def _network(gpu: Gpu) -> dict[str, str]:
+    # A ConnectX-8 of 800 Gb/s for each GPU of a GB300 tray: NVIDIA's data sheet. Texts: the kernel's
+    # sysfs-class-infiniband.
+    if gpu.name != "NVIDIA GB300":
+        return {}
+    texts = {"state": "4: ACTIVE", "phys_state": "5: LinkUp", "rate": "800 Gb/sec (4X XDR)", "link_layer": "InfiniBand"}
+    return {
+        f"sys/class/infiniband/mlx5_{card}/ports/1/{name}": f"{text}\n"
+        for card in range(len(gpu.buses))
+        for name, text in texts.items()
     }
 
 

@@ -19,6 +19,9 @@ Cuda compilation tools, release 13.0, V13.0.88
 Build cuda_13.0.r13.0/{NOTE}"""
 _CMAKE = f"cmake version 3.31.6 ({NOTE})"
 _PATCHELF = f"patchelf 0.18.0 ({NOTE})"
+# The fields of `chronyc -c tracking`, in the order of chrony's documentation: reference, its name, stratum, time,
+# offset now, last and RMS, frequency, residual, skew, root delay and dispersion, interval, leap status.
+_TRACKING = f"7F000001,{NOTE},3,0.0,0.000001,0.000001,0.000002,-1.0,0.0,0.01,0.0002,0.0001,64.0,Normal"
 
 
 def base_python() -> Path:
@@ -38,6 +41,8 @@ def write(tray: Path) -> None:
     scripts = {
         "python3": _python(base_python()),
         "nvidia-smi": f'tray="${{0%/*}}/.."\n{smi}',
+        "chronyc": f'case "$*" in\n"-n -c tracking") printf "%s\\n" {shlex.quote(_TRACKING)};;\n'
+        f'*) printf "%s\\n" {shlex.quote("chronyc: " + NOTE + ": it only tracks")} >&2; exit 1;;\nesac',
         "nvcc": _says_version("nvcc", _NVCC),
         "cmake": _says_version("cmake", _CMAKE),
         # A build asks it to set run paths; the libraries here have none to set.

@@ -1,0 +1,90 @@
+"""What the image file must be."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from k3env.node.checks import check, fail, passed, skip, unknown
+from k3env.node.facts.image import COMPRESSORS, Architecture, Image, Unpacker, architecture, image, unpacker
+from k3env.protocol.finding import Finding, Unreadable
+from k3env.protocol.profile import Profile
+
+NO_IMAGE = "no image file in this play: the variable container names none"
+_AGAIN = "copy or import it again: enroot import -o IMAGE.sqsh docker://…"
+
+
+@check("system.image_sqsh", image, scope="static", severity="fail")
+def image_sqsh(image: Image, profile: Profile) -> Finding:
+    """The image is a whole squashfs file, by an absolute path."""
+    if image.path is None:
+        return skip(NO_IMAGE)
+    if not image.path.startswith("/"):
+        return fail(
+            expected="an absolute path of an image file",
+            found=image.path,
+            remedy="write the path from / on: pyxis takes a bare NAME.sqsh for an image in a registry",
+        )
+    problem = _unlike(image)
+    if problem is not None:
+        return problem
+    return passed(f"squashfs {image.version}, {image.compressor}, {image.bytes_used} bytes")
+
+
+@check("system.image_compressor", image, unpacker, scope="static", severity="fail")
+def image_compressor(image: Image, unpacker: Unpacker, profile: Profile) -> Finding:
+    """What unpacks images on this machine knows the image's compressor."""
+    if image.path is None:
+        return skip(NO_IMAGE)
+    if not image.magic:
+        return skip("no squashfs: see system.image_sqsh")
+    if unpacker.program is None:
+        return unknown("no unsquashfs in PATH to ask which compressors it knows: it is in the package squashfs-tools")
+    if isinstance(unpacker.compressors, Unreadable):
+        return unknown(unpacker.compressors.reason)
+    if image.compressor not in unpacker.compressors:
+        return fail(
+            expected=f"one of {', '.join(unpacker.compressors)}",
+            found=image.compressor,
+            remedy="import the image again with another one: ENROOT_SQUASH_OPTIONS='-comp zstd -noD'"
+            if image.compressor in COMPRESSORS.values()
+            else _AGAIN,
+        )
+    return passed(image.compressor)
+
+
+@check("system.image_arch", architecture, scope="static", severity="fail")
+def image_arch(architecture: Architecture, profile: Profile) -> Finding:
+    """The image's programs are for the nodes' CPUs."""
+    if architecture.image is None:
+        return skip(NO_IMAGE)
+    if isinstance(architecture.image, Unreadable):
+        return unknown(architecture.image.reason)
+    wanted = profile.system.image_arch
+    if wanted is None and profile.context == "login":
+        return skip(
+            f"the image is for {architecture.image}; a login node may be of another kind than the others:"
+            " set system: image_arch in the site file"
+        )
+    wanted = wanted or architecture.here
+    if architecture.image != wanted:
+        return fail(
+            expected=f"programs for {wanted}",
+            found=f"programs for {architecture.image}",
+            remedy=f"import the image of that architecture: enroot import --arch {wanted} …",
+        )
+    return passed(architecture.image)
+
+
+def _unlike(image: Image) -> Optional[Finding]:
+    """Return how the file is not what it should be."""
+    if image.size is None:
+        return fail(expected=f"the file {image.path}", found="no such file", remedy="mend the variable container")
+    if not image.magic:
+        return fail(expected="a squashfs file", found=f"{image.size} bytes of something else", remedy=_AGAIN)
+    if not 0 < image.bytes_used <= image.size:
+        return fail(
+            expected=f"{image.bytes_used} bytes or more, by its superblock",
+            found=f"{image.size} bytes: it was cut",
+            remedy=_AGAIN,
+        )
+    return None
