@@ -119,8 +119,9 @@ def _run(
                         made[host.name].settings.variables.k3env_state_dir,
                         become=become(host, made[host.name].plan, options, password),
                         what=f"{Path(options.playbook or DEFAULT_PLAYBOOK).stem}: {item.name}",
+                        number=place,
                     )
-                    for host in alive
+                    for place, host in enumerate(alive)
                 ],
                 Policy(item.any_errors_fatal, item.max_fail_percentage),
                 may_stop=all(made[host.name].plan.when_unfollowed == STOP for host in alive),

@@ -45,18 +45,20 @@ class Machine:
         overlay: Optional[str] = None,
         environment: Optional[Mapping[str, str]] = None,
         name: str = "local",
+        number: int = 0,
         cancel: Optional[Cancel] = None,
         on_progress: Optional[Callable[[str, Optional[float]], object]] = None,
         mask: Optional[Mask] = None,
     ) -> None:
         """`name` stands in log names: "RUN-HOST-TASK". `environment` is added to the process's own.
 
-        `mask` hides secrets in whatever commands say, in logs and in progress.
+        `number` is the node's place among those of its play, from 0. `mask` hides secrets in whatever commands say, in logs and in progress.
         """
         self.overlay = overlay
         self.name = name
         self.cancel = cancel or Cancel()
         self.mask = mask or Mask()
+        self.number = number
         self.ends: Optional[float] = None
         """On time.monotonic(): when nobody waits any more for what this process reads; no command lasts longer."""
         self.environment = {key: value for key, value in os.environ.items() if key not in _FOREIGN}

@@ -250,6 +250,7 @@ class Performer:
             environment=reveal(task.environment, self.secrets),
             mask=self.mask,
             name=f"{self.start.run}-{self.start.host}-{task.id}",
+            number=self.start.number,
             cancel=self.cancel,
             on_progress=lambda text, fraction: self._progress(task, text, fraction),
         )

@@ -45,6 +45,19 @@ class CacheKeys:
 
 
 @dataclass(frozen=True)
+class ModelKeys:
+    """What the checkpoint must offer."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = schema.CONFIG
+
+    read_mib_per_s: Optional[float] = None
+    """MiB/s at which a node must be able to read the weights."""
+
+    def __post_init__(self) -> None:
+        _not_negative(self, "read_mib_per_s")
+
+
+@dataclass(frozen=True)
 class SystemKeys:
     """What the node's network, limits and container tools must be."""
 
@@ -91,6 +104,8 @@ class SiteKeys:
     """What the node-local cache base must offer."""
     system: Optional[SystemKeys] = None
     """What the node's network, limits and container tools must be."""
+    model: Optional[ModelKeys] = None
+    """What the checkpoint must offer."""
 
 
 SECTIONS = tuple(item.name for item in dataclasses.fields(SiteKeys) if item.name != "severities")

@@ -67,6 +67,8 @@ class Start:
     """Who started the run, for people: "user@controller"."""
     peers: int = 1
     """How many hosts this play has."""
+    number: int = 0
+    """This one's place among them, from 0: what one node does for all, the first does."""
     after: int = 0
     """The sequence number of the last event that the controller has."""
     action: str = "run"
