@@ -52,7 +52,8 @@ class Machine:
     ) -> None:
         """`name` stands in log names: "RUN-HOST-TASK". `environment` is added to the process's own.
 
-        `number` is the node's place among those of its play, from 0. `mask` hides secrets in whatever commands say, in logs and in progress.
+        `number` is the node's place among those of its play, from 0. `mask` hides secrets in whatever commands say, in
+        logs and in progress.
         """
         self.overlay = overlay
         self.name = name

@@ -133,7 +133,7 @@ def links_in_container(files: Optional[Files], profile: Profile) -> Finding:
     return fail(
         expected="files, not links, in the mounted directory",
         found=_several(files.beside),
-        remedy="mount the directory that the links lead to as well: of Hugging Face's cache, models--…, not snapshots/…",
+        remedy="mount where the links lead too: of Hugging Face's cache models--…, not its snapshots/…",
         subject=files.path,
     )
 
@@ -195,9 +195,10 @@ def recipe(serve: Optional[Serve], profile: Profile) -> Finding:
     attention_dp = serve.get("enable_attention_dp") is True
     found = recipes.recognised(serve.ranks, experts, attention_dp)
     if found is None:
+        attention = "data parallel" if attention_dp else "not data parallel"
         return fail(
             expected=" or ".join(item.name for item in recipes.RECIPES),
-            found=f"{serve.ranks} ranks, experts over {experts}, attention {'' if attention_dp else 'not '}data parallel",
+            found=f"{serve.ranks} ranks, experts over {experts}, attention {attention}",
             remedy="see the recipes in examples/kimi_k3; this one was not validated",
             subject=serve.path,
         )
