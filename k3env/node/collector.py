@@ -67,7 +67,7 @@ def collect(readings: Mapping[_Name, Reading]) -> dict[_Name, Any]:
 
 def end_tree(pid: int) -> None:
     """End a child and all that it started, in whatever session; what is in an endless wait stays."""
-    for number in (pid, *_descendants(pid)):
+    for number in (pid, *descendants(pid)):
         with contextlib.suppress(OSError):
             os.kill(number, signal.SIGKILL)
 
@@ -156,7 +156,7 @@ def _value(child: _Child, kind: Callable[[], Any]) -> Any:
         return Unreadable(f"the reader's answer is none: {error}")
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
     """Return what a process started, what that started, and so on: field 4 of /proc/PID/stat is the parent."""
     parents: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):

@@ -9,6 +9,7 @@ import signal
 from typing import Any, Callable, Optional
 
 from k3env.errors import Refused
+from k3env.node.become import become
 from k3env.node.cancel import Cancel
 from k3env.node.guard import Guard
 from k3env.protocol import codec
@@ -75,12 +76,7 @@ def _child(entry: pwd.struct_passwd, work: Callable[[Emit], Result], sender: int
 
     code = 1
     try:
-        os.initgroups(entry.pw_name, entry.pw_gid)
-        os.setgid(entry.pw_gid)
-        os.setuid(entry.pw_uid)
-        os.environ.update(HOME=entry.pw_dir, USER=entry.pw_name, LOGNAME=entry.pw_name)
-        os.environ.pop("TMPDIR", None)
-        os.chdir("/")
+        become(entry)
         send("result", None, codec.encode(work(send)))
         code = 0
     finally:

@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 from k3env.documents import schema
 from k3env.documents.coercion import coerced
-from k3env.documents.nodes import Node, problem, spelt
+from k3env.documents.nodes import Node, Position, problem, spelt
 from k3env.documents.templates import MISSING, Scope, UndefinedVariable, is_template
 from k3env.errors import UsageError
 from k3env.inventory import variables as sources
@@ -70,6 +70,24 @@ def compile_playbook(
     left = left_out(playbook.plays, options.tags, options.skip_tags, options.start_at_task)
     _refuse_misspelt(playbook.plays, hosts, options)
     return [_compile_play(at, play, hosts[at], options, left) for at, play in enumerate(playbook.plays)]
+
+
+def compile_alone(playbook: Playbook, options: Options, connecting_user: str) -> list[Plan]:
+    """Return the plans of all plays for no host: variables are the tables', the plays' and --extra-vars.
+
+    `connecting_user` stands for whoever will run them.
+
+    Raises UsageError for options that fit no task, DocumentError where a value stands that can't be used.
+    """
+    left = left_out(playbook.plays, options.tags, options.skip_tags, options.start_at_task)
+    _refuse_misspelt(playbook.plays, [], options)
+    user = {"connecting_user": Node.of(connecting_user, Position("who runs it"))}
+    return [
+        _compile_host(at, play, {**profile.defaults(), **play.variables, **options.extra, **user}, options, left)[
+            1
+        ].plan
+        for at, play in enumerate(playbook.plays)
+    ]
 
 
 def layers(play: Play, host: Host, options: Options) -> dict[str, Node]:

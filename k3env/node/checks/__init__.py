@@ -123,7 +123,7 @@ def _of(name: str) -> list[Check]:
 def _judged(rule: Check, found: list[Any], profile: Profile) -> Finding:
     try:
         verdict = rule.judge(*found, profile)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return unknown(f"the check itself failed: {type(error).__name__}: {error}")
     return verdict if isinstance(verdict, Finding) else unknown(f"the check itself failed: it said {verdict!r:.80}")
 

@@ -2,19 +2,24 @@
 
 A fact is a function of the machine, or of the machine and the profile where the profile says where to look,
 that returns a frozen dataclass. A failure to read raises, or returns Unreadable; it never guesses.
-`@deadline(5.0)` says how many seconds it may take.
+`@deadline(5.0)` says how many seconds it may take. Where a prolog runs as root, facts are read as the job's user:
+what root opens, that user may not, and what belongs to users must not be executed by root. `@privileged` is read as
+root all the same.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Optional, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
 
 from k3env.node.collector import Reading, collect
 from k3env.node.machine import Machine
 from k3env.protocol import codec
 from k3env.protocol.finding import Unreadable
 from k3env.protocol.profile import Profile
+
+if TYPE_CHECKING:
+    import pwd
 
 Fact = Callable[..., Any]
 DEADLINE_S = 10.0
@@ -38,6 +43,12 @@ def deadline_of(fact: Fact) -> float:
     return float(getattr(fact, "deadline_s", DEADLINE_S))
 
 
+def privileged(fact: _Declared) -> _Declared:
+    """Declare that a fact is for root to read, where there is one; it touches nothing that belongs to users."""
+    vars(fact)["privileged"] = True
+    return fact
+
+
 def read(fact: Fact, machine: Machine, profile: Profile) -> Any:
     """Read one fact in this process; whatever goes wrong becomes Unreadable."""
     try:
@@ -51,9 +62,19 @@ def read(fact: Fact, machine: Machine, profile: Profile) -> Any:
 class Facts:
     """The facts of one moment, each read once, in children that can be left behind."""
 
-    def __init__(self, machine: Machine, profile: Profile, ends: Optional[float] = None) -> None:
-        """`ends`, on time.monotonic(), is when the context's time is over; None: facts have their deadlines alone."""
+    def __init__(
+        self,
+        machine: Machine,
+        profile: Profile,
+        ends: Optional[float] = None,
+        user: Optional[pwd.struct_passwd] = None,
+    ) -> None:
+        """`ends`, on time.monotonic(), is when the context's time is over; None: facts have their deadlines alone.
+
+        `user` is who root becomes to read them.
+        """
         self._machine = machine
+        self._user = user
         self._profile = profile
         self._ends = ends
         self._values: dict[Fact, Any] = {}
@@ -77,6 +98,12 @@ class Facts:
 
         def value() -> Any:
             self._machine.ends = begun + seconds
+            if self._user is not None and not getattr(fact, "privileged", False):
+                from k3env.node.become import DROPPED, become
+
+                self._machine.environment.update(become(self._user))
+                for name in DROPPED:
+                    self._machine.environment.pop(name, None)
             return read(fact, self._machine, self._profile)
 
         return Reading(value, lambda: codec.hints(fact)["return"], seconds)

@@ -37,7 +37,10 @@ class Verify(Module):
         from k3env.node.facts import Facts
 
         ends = time.monotonic() + CONTEXTS[profile.context].seconds
-        facts = Facts(machine, profile, ends)
+        return self.told(Facts(machine, profile, ends), machine, profile)
+
+    def told(self, facts: Facts, machine: Machine, profile: Profile) -> tuple[Finding, ...]:
+        """Judge, and tell of this node what is compared with others, if somebody compares."""
         compared = self.across(profile) if machine.compared else ()
         facts.collect(tuple(fact for rule in (*self.rules(profile), *compared) for fact in rule.facts))
         if compared:
