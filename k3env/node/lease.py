@@ -1,62 +1,60 @@
 """The lease beside a path: one owner changes it at a time, on whatever nodes they are.
 
-`.NAME.k3env-lease/` stands beside the path, put there by one rename. `owner.json` in it says who; `beat` holds a
-counter that the owner raises. Clocks of two nodes are never compared: an owner is dead when its counter stands
-still for `timeout_s` on the waiter's own monotonic clock while the waiter's own writes there succeed. Takeover
-renames the directory to a unique name and then looks at what was renamed.
+The owner raises a counter. Clocks of two nodes are never compared: an owner is dead when its counter stands still for
+`timeout_s` on the waiter's own monotonic clock while the waiter, whose own writes there succeed, looks all the time.
+Who stood still itself, or waited for the filesystem, has not looked, and begins anew.
 A failure is left as `.NAME.k3env-failed.json`, which waiters of the same run adopt.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import secrets
 import shutil
-import stat
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Callable, Optional
 
 from k3env.errors import Refused
+from k3env.node import lease_files
 from k3env.node.cancel import Cancel
-from k3env.protocol import codec
+from k3env.node.lease_files import UNKNOWN, Beside, Owner, Standing, nonce
 
 TIMEOUT_S = 30.0
 HELD, FAILED, DONE = "held", "failed", "done"
-_RECORD_BYTES = 1 << 20
 LOST = "the lease was lost"
 """Why an owner that can't renew stops its work."""
+_AWAY_S = (0.0, 0.2, 0.4, 0.8)
+"""Somebody who took a living owner's lease away gives it back at once."""
 
 
-@dataclass(frozen=True)
-class Owner:
-    """Who holds a lease."""
+class Watch:
+    """How long a lease's counter has stood still, as seen by one who looks all the time."""
 
-    host: str
-    """The controller's name for the node."""
-    nodename: str
-    """The node's own name: two machines may be called alike by two controllers."""
-    boot_id: str
-    pid: int
-    pid_namespace: str
-    run: str
-    task: str
-    person: str = ""
-    nonce: str = ""
-    since: float = 0.0
-    """Seconds since the epoch on the owner's clock; for people only."""
+    def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
+        """Looks lie at most half of `timeout_s` apart; a longer gap is time in which nobody looked."""
+        self._timeout_s = timeout_s
+        self._seen: Optional[tuple[str, Any]] = None
+        self.restart()
 
-    def __str__(self) -> str:
-        if not self.pid:
-            return f"{self.host}, unreadable owner.json"
-        return f"{self.host} (pid {self.pid}, run {self.run}{', ' + self.person if self.person else ''})"
+    def restart(self) -> None:
+        """Begin anew: what was not seen is not known."""
+        self._since = self._looked = time.monotonic()
 
+    @property
+    def still_s(self) -> float:
+        """For how long the counter has stood still, seconds."""
+        return self._looked - self._since
 
-UNKNOWN = Owner("unknown", "", "", 0, "", "", "")
-"""Whoever holds a lease whose owner.json can't be read."""
+    def look(self, standing: Standing) -> bool:
+        """Take in what stands there now; return whether its owner is dead."""
+        seen, now = (standing.identity, standing.count), time.monotonic()
+        if seen != self._seen or now - self._looked > self._timeout_s / 2:
+            self._seen = seen
+            self.restart()
+        self._looked = now
+        return self.still_s > self._timeout_s
 
 
 class Lease:
@@ -64,29 +62,26 @@ class Lease:
 
     def __init__(self, path: str, owner: Owner, cancel: Cancel, timeout_s: float = TIMEOUT_S) -> None:
         """`owner.nonce` must be unique to this attempt."""
-        parent, name = os.path.split(os.path.abspath(path))
         self.path = path
-        self._base = os.path.join(parent, f".{name}")
-        self._directory = f"{self._base}.k3env-lease"
-        self._failure = f"{self._base}.k3env-failed.json"
+        self._beside = Beside(path)
         self._owner = owner
         self._cancel = cancel
         self._timeout_s = timeout_s
         self._stop = threading.Event()
         self._thread: Optional[threading.Thread] = None
+        self._directory: Optional[int] = None
         self._progress = ""
+        self._stood_still = False
+        """Whether a waiter may have judged us dead."""
 
     def holder(self) -> Optional[Owner]:
         """Return who holds the lease now, UNKNOWN where that can't be read, or None."""
-        found = _read_owner(self._directory)
-        if found is not None or not os.path.lexists(self._directory):
-            return found
-        # It may have come just now, between the two looks.
-        return _read_owner(self._directory) or UNKNOWN
+        found = self._beside.standing()
+        return found.owner if found is not None else None
 
-    def failed(self) -> Optional[dict[str, Any]]:
+    def failed(self) -> Optional[Mapping[str, Any]]:
         """Return {host, result} with which this very task of this run failed on another host, or None."""
-        record = None if _foreign(self._failure) else _read_json(self._failure)
+        record = self._beside.failed()
         if record and (record.get("run"), record.get("task")) == (self._owner.run, self._owner.task):
             return record
         return None
@@ -98,24 +93,26 @@ class Lease:
         the lease has gone from one owner to the next, says that the work is done.
         Raises Refused where nothing can be written beside the path, and for what a stranger put in the lease's place.
         """
-        watch: Optional[_Watch] = None
+        watch, before = Watch(self._timeout_s), ""
         while True:
+            can_write = self._refresh()
+            standing = self._beside.standing()
             if self.failed() is not None:
                 return FAILED
-            if self._try():
-                return HELD
-            self._refuse_foreign()
-            holder, beat = self.holder(), _read_json(os.path.join(self._directory, "beat")) or {}
-            name = holder.nonce if holder else ""
-            if watch is None or watch.nonce != name:
-                if watch is not None and is_done():
+            if standing is None:
+                if self._try():
+                    return HELD
+            else:
+                if before not in ("", standing.identity) and is_done():
                     return DONE
-                watch = _Watch(name, self._timeout_s)
-            if holder is not None:
-                on_wait(holder, str(beat.get("progress", "")))
-            if self._is_dead(holder, beat, watch):
-                self._take_over(watch.nonce)
-                continue
+                before = standing.identity
+                on_wait(standing.owner, standing.progress)
+                if not can_write:
+                    # Nobody's counter can rise while the filesystem stands still.
+                    watch.restart()
+                elif watch.look(standing) or is_gone(standing.owner, self._owner):
+                    self._take_over(standing)
+                    continue
             with self._cancel:
                 time.sleep(min(1.0, self._timeout_s / 10))
 
@@ -128,12 +125,18 @@ class Lease:
 
         Raises Refused if it is not.
         """
-        holder = self.holder()
-        if holder is None or holder.nonce != self._owner.nonce:
+        standing: Optional[Standing] = None
+        for pause in _AWAY_S:
+            time.sleep(pause)
+            self._refresh()
+            standing = self._beside.standing()
+            if standing is not None:
+                break
+        if standing is None or standing.owner.nonce != self._owner.nonce:
             raise Refused(
                 f"the lease on {self.path} was lost",
                 expected=f"held by {self._owner}",
-                found=f"held by {holder}" if holder else "nobody holds it",
+                found=f"held by {standing.owner}" if standing else "nobody holds it",
                 remedy="run it again; what is there is looked at anew",
                 id="run.lease_lost",
             )
@@ -143,187 +146,106 @@ class Lease:
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
-        if not self._is_ours():
-            return
-        if failure is not None:
-            record = {"run": self._owner.run, "task": self._owner.task, "host": self._owner.host, "result": failure}
-            with contextlib.suppress(OSError):
-                _write_json(self._failure, record)
-        self._remove(self._directory)
+        with contextlib.suppress(OSError, Refused):
+            self._refresh()
+            if self._beside.is_of(self._owner):
+                if failure is not None:
+                    self._leave(failure)
+                self._give_back()
+        if self._directory is not None:
+            os.close(self._directory)
+            self._directory = None
+
+    def _leave(self, failure: dict[str, Any]) -> None:
+        record = {"run": self._owner.run, "task": self._owner.task, "host": self._owner.host, "result": failure}
+        with contextlib.suppress(OSError):
+            self._beside.fail(record)
+
+    def _give_back(self) -> None:
+        ours = self._beside.standing()
+        if ours is not None and ours.owner.nonce == self._owner.nonce:
+            grave = self._beside.take_away(ours)
+            # A waiter that has judged us dead must not take the next owner for us.
+            if grave is not None and not self._stood_still:
+                shutil.rmtree(grave, ignore_errors=True)
+
+    def _refresh(self) -> bool:
+        """Look at the names beside the path anew; return whether that could be done."""
+        try:
+            self._beside.refresh()
+        except OSError:
+            return False
+        return True
 
     def _try(self) -> bool:
-        """Take the lease if nobody has it: rename a directory that already names its owner.
-
-        rename(2) puts a directory in place only where none with content stands. Over NFS a repeated request can
-        report a failure that was a success, so after one the nonce decides.
-        """
-        staged = f"{self._base}.k3env-new-{self._owner.nonce}"
+        """Take the lease if nobody has it."""
         try:
-            os.mkdir(staged, 0o755)
-            _write_json(os.path.join(staged, "owner.json"), vars(self._owner))
-            _write_json(os.path.join(staged, "beat"), {"count": 0, "progress": ""})
+            self._directory = self._beside.put(self._owner)
         except OSError as error:
-            shutil.rmtree(staged, ignore_errors=True)
             raise Refused(
                 f"no lease can be taken beside {self.path}: {error.strerror}",
-                expected=f"a writable {os.path.dirname(self._base)}",
+                expected=f"a writable {self._beside.parent}",
                 found=str(error),
                 remedy="let the user of this run write there, or choose another place",
                 id="run.lease",
             ) from None
-        try:
-            os.rename(staged, self._directory)
-        except OSError:
-            shutil.rmtree(staged, ignore_errors=True)
-            if not self._is_ours():
-                return False
+        if self._directory is None:
+            return False
         if self.failed() is not None:
             # The one before us has failed at this very task since we looked.
-            self._remove(self._directory)
+            self.release()
             return False
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._failure)
-        self._thread = threading.Thread(target=self._renew, daemon=True)
+        with contextlib.suppress(OSError):
+            os.unlink(self._beside.failure)
+        self._beside.sweep(self._directory)
+        self._thread = threading.Thread(target=self._renew, args=(self._directory,), daemon=True)
         self._thread.start()
         return True
 
-    def _refuse_foreign(self) -> None:
-        """Refuse what a stranger put in the lease's place: it could have everybody wait for good."""
-        what = _foreign(self._directory)
-        if what is not None:
-            raise Refused(
-                f"{self.path} can't be leased: {what} stands at {self._directory}",
-                expected=f"a lease of uid {os.geteuid()}, or none",
-                found=what,
-                remedy="find out who put it there, and remove it; or choose a path in a directory of your own",
-                id="run.lease",
-            )
-
-    def _is_ours(self) -> bool:
-        holder = _read_owner(self._directory)
-        return holder is not None and holder.nonce == self._owner.nonce
-
-    def _renew(self) -> None:
+    def _renew(self, directory: int) -> None:
         """Raise the counter until released; an owner that can't do so for half the time must stop its work."""
         count, last = 0, time.monotonic()
         while not self._stop.wait(self._timeout_s / 6):
             count += 1
+            holder: Optional[Standing] = None
             try:
-                holder = _read_owner(self._directory)
-                if holder is not None and holder.nonce == self._owner.nonce:
-                    beat = {"count": count, "progress": self._progress}
-                    _write_json(os.path.join(self._directory, "beat"), beat)
+                if time.monotonic() - last > self._timeout_s / 2:
+                    # We stood still, or the filesystem did: what this client knows by heart may be old.
+                    self._stood_still = True
+                    self._beside.refresh()
+                holder = self._beside.standing()
+                if holder is not None and holder.owner.nonce == self._owner.nonce:
+                    lease_files.beat(directory, count, self._progress)
                     last = time.monotonic()
                     continue
-            except OSError:
-                holder = None
-            if holder is not None or time.monotonic() - last > self._timeout_s / 2:
+            except (OSError, Refused):
+                pass  # then how long it lasts decides
+            known = holder is not None and holder.owner not in (UNKNOWN, self._owner)
+            if known or time.monotonic() - last > self._timeout_s / 2:
                 self._cancel.request(LOST)
                 os.kill(os.getpid(), 15)
                 return
 
-    def _is_dead(self, holder: Optional[Owner], beat: dict[str, Any], watch: _Watch) -> bool:
-        if holder and (holder.host, holder.nodename) == (self._owner.host, self._owner.nodename):
-            if holder.boot_id != self._owner.boot_id:
-                return True
-            if holder.pid_namespace == self._owner.pid_namespace and not os.path.exists(f"/proc/{holder.pid}"):
-                return True
-        # A name that nobody knows before, opened as new: where anybody may write, a known one may be a link by now.
-        probe = f"{self._base}.k3env-wait-{nonce()}"
+    def _take_over(self, standing: Standing) -> None:
         try:
-            with open(probe, "x", encoding="ascii") as file:
-                file.write(str(time.monotonic()))
-            os.unlink(probe)
-        except OSError:
-            # Nobody's counter can rise while the filesystem stands still.
-            watch.restart()
-            return False
-        return watch.stands_still(beat.get("count"))
-
-    def _take_over(self, nonce: str) -> None:
-        moved = f"{self._base}.k3env-dead-{self._owner.nonce}"
-        try:
-            os.rename(self._directory, moved)
-        except OSError:
-            return  # another waiter was faster
-        found = _read_owner(moved)
-        if found is not None and found.nonce != nonce:
-            # A new owner had come in between: give it back, unless a still newer one stands there.
-            with contextlib.suppress(OSError):
-                os.rename(moved, self._directory)
-                return
-        shutil.rmtree(moved, ignore_errors=True)
-
-    def _remove(self, directory: str) -> None:
-        gone = f"{self._base}.k3env-gone-{self._owner.nonce}"
-        with contextlib.suppress(OSError):
-            os.rename(directory, gone)
-            shutil.rmtree(gone, ignore_errors=True)
+            self._beside.take_away(standing)
+        except OSError as error:
+            raise Refused(
+                f"the lease on {self.path} is of a dead owner, and this user may not take it over: {error.strerror}",
+                expected=f"a lease that uid {os.geteuid()} may rename",
+                found=f"{self._beside.directory}, held by {standing.owner}",
+                remedy="let its user, or root, run: invoke leases --break",
+                id="run.lease",
+            ) from None
 
 
-class _Watch:
-    """How long one owner's counter has stood still."""
-
-    def __init__(self, nonce: str, timeout_s: float) -> None:
-        self.nonce = nonce
-        self._timeout_s = timeout_s
-        self._count: Any = object()
-        self._since = time.monotonic()
-
-    def restart(self) -> None:
-        self._since = time.monotonic()
-
-    def stands_still(self, count: Any) -> bool:
-        if count != self._count:
-            self._count = count
-            self.restart()
-        return time.monotonic() - self._since > self._timeout_s
+def is_gone(holder: Owner, me: Owner) -> bool:
+    """Return whether a holder was a process of this very node, and is there no more."""
+    if (holder.host, holder.nodename) != (me.host, me.nodename):
+        return False
+    if holder.boot_id != me.boot_id:
+        return True
+    return holder.pid_namespace == me.pid_namespace and not os.path.exists(f"/proc/{holder.pid}")
 
 
-def _foreign(path: str) -> Optional[str]:
-    """Return what stands at a path and is not to be believed: a link, or, where anybody may write, a stranger's."""
-    try:
-        found, above = os.lstat(path), os.stat(os.path.dirname(path))
-    except OSError:
-        return None  # nothing, or it is gone again
-    if stat.S_ISLNK(found.st_mode):
-        return f"a link of uid {found.st_uid}"
-    anybody = bool(above.st_mode & stat.S_IWOTH)
-    return f"something of uid {found.st_uid}" if anybody and found.st_uid not in (0, os.geteuid()) else None
-
-
-def _read_json(path: str) -> Optional[dict[str, Any]]:
-    try:
-        # What stands there may be anybody's: a link, a pipe that nobody writes to, a file without end.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            value = json.loads(file.read(_RECORD_BYTES) or b"")
-    except (OSError, ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _write_json(path: str, value: dict[str, Any]) -> None:
-    temporary = f"{path}.{nonce()}"
-    try:
-        with open(temporary, "x", encoding="utf-8") as file:
-            json.dump(value, file)
-        os.replace(temporary, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-
-
-def _read_owner(directory: str) -> Optional[Owner]:
-    value = _read_json(os.path.join(directory, "owner.json"))
-    try:
-        found: Owner = codec.decode(Owner, value)
-    except codec.DecodeError:
-        return None
-    return found
-
-
-def nonce() -> str:
-    """Return a name that no other attempt has."""
-    return secrets.token_hex(6)
+__all__ = ["DONE", "FAILED", "HELD", "LOST", "TIMEOUT_S", "Lease", "Owner", "Watch", "is_gone", "nonce"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Callable, Optional
 
@@ -77,7 +78,7 @@ class held:  # noqa: N801 - reads as `with held(paths, …)`
         if isinstance(error, K3Error):
             self._failure = self._mask.value(codec.encode(Result("failed", str(error), findings=(error.finding,))))
 
-    def _adopt(self, record: dict[str, Any]) -> None:
+    def _adopt(self, record: Mapping[str, Any]) -> None:
         try:
             result: Result = codec.decode(Result, record.get("result"))
         except codec.DecodeError:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from k3env.errors import Refused, TaskFailed
+from k3env.node import lease_files
 from k3env.node.cancel import Cancel, Cancelled
 from k3env.node.lease import DONE, FAILED, HELD, Lease, Owner, nonce
 from k3env.node.leases import held, holders
@@ -241,15 +242,99 @@ def _after(seconds: float) -> Cancel:
 def test_a_failure_between_looking_and_taking_is_adopted_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = str(tmp_path / "repo")
     first = Lease(target, owner("a"), Cancel(), timeout_s=5)
-    assert first.acquire(quiet) == HELD
     waiter = Lease(target, owner("b"), Cancel(), timeout_s=5)
     take = Lease._try
 
     def just_before(lease: Lease) -> bool:
         monkeypatch.setattr(Lease, "_try", take)
+        assert first.acquire(quiet) == HELD
         first.release({"status": "failed", "message": "the build failed"})
         return take(lease)
 
     monkeypatch.setattr(Lease, "_try", just_before)
     assert waiter.acquire(quiet) == "failed" and waiter.failed() is not None
     assert waiter.holder() is None, "nobody holds it after that"
+
+
+@pytest.mark.parametrize("kind", ["link", "file"])
+def test_what_is_no_lease_is_refused_and_left_alone(tmp_path: Path, kind: str) -> None:
+    elsewhere, there = tmp_path / "elsewhere", tmp_path / ".repo.k3env-lease"
+    elsewhere.mkdir()
+    if kind == "link":
+        there.symlink_to(elsewhere)
+    else:
+        there.write_text("mine")
+    with pytest.raises(Refused, match="can't be leased") as caught:
+        Lease(str(tmp_path / "repo"), owner(), Cancel(), timeout_s=0.5).acquire(quiet)
+    assert f"rm -r {there}" in (caught.value.finding.remedy or "")
+    assert os.path.lexists(there) and list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["../../escaped", "/escaped", "", "a" * 300, "ab cd"])
+def test_a_name_that_somebody_else_made_up_leads_nowhere(tmp_path: Path, name: str) -> None:
+    directory = tmp_path / "in" / ".repo.k3env-lease"
+    directory.mkdir(parents=True)
+    (directory / "owner.json").write_text(json.dumps({**vars(owner("x")), "nonce": name}))
+    lease = Lease(str(tmp_path / "in/repo"), owner(), Cancel(), timeout_s=0.5)
+    assert lease.acquire(quiet) == HELD
+    lease.release()
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+    assert [path.name.partition("-dead-")[2].partition("-")[0] for path in (tmp_path / "in").iterdir()] == ["inode"]
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
+
+
+@needs_root
+def test_a_failure_that_another_user_wrote_is_nobodys(tmp_path: Path) -> None:
+    me, record = owner(), tmp_path / ".repo.k3env-failed.json"
+    record.write_text(json.dumps({"run": me.run, "task": me.task, "host": "a", "result": {"status": "failed"}}))
+    os.chown(record, 65534, 65534)
+    lease = Lease(str(tmp_path / "repo"), me, Cancel())
+    assert lease.failed() is None and lease.acquire(quiet) == HELD
+    lease.release()
+
+
+@needs_root
+def test_a_dead_lease_of_another_user_is_not_fought_over_for_ever(tmp_path: Path) -> None:
+    directory, shared = tmp_path / "shared/.repo.k3env-lease", tmp_path / "shared"
+    directory.mkdir(parents=True)
+    for parent in tmp_path.parents[: len(tmp_path.parents) - 2]:
+        parent.chmod(parent.stat().st_mode | 0o011)
+    tmp_path.chmod(0o755)
+    os.chown(shared, 0, 65534)
+    shared.chmod(0o1775)
+    (directory / "owner.json").write_text(json.dumps(vars(owner("x"))))
+
+    def work() -> None:
+        os.setgid(65534)
+        os.setuid(65534)
+        try:
+            Lease(str(shared / "repo"), owner(), Cancel(), timeout_s=0.5).acquire(quiet)
+        except Refused as error:
+            os._exit(7 if "may not take it over" in str(error) and "x (pid" in str(error.finding.found) else 8)
+
+    child = FORK.Process(target=work)
+    child.start()
+    child.join(15)
+    assert child.exitcode == 7
+
+
+def test_what_dead_ones_left_is_swept_up_when_nobody_can_mistake_it_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, other = tmp_path / ".repo.k3env-dead-0123456789ab", tmp_path / ".repository.k3env-dead-0123456789ab"
+    for directory in (old, other):
+        directory.mkdir()
+        (directory / "owner.json").write_text("{}")
+    (tmp_path / ".repo.k3env-wait-0123456789ab").write_text("")
+
+    def take() -> list[str]:
+        lease = Lease(str(tmp_path / "repo"), owner(), Cancel())
+        assert lease.acquire(quiet) == HELD
+        lease.release()
+        return sorted(path.name for path in tmp_path.iterdir())
+
+    assert len(take()) == 3
+    monkeypatch.setattr(lease_files, "GRAVE_S", -1.0)
+    assert take() == [other.name]
