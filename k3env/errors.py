@@ -16,9 +16,16 @@ K3Error
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Any, Optional
 
 from k3env.protocol.finding import FAIL, Evidence, Finding
+
+LONGEST = 2000
+"""Characters of what an error says in each of its parts: a value of someone's file may be of any length."""
+
+
+def _cut(text: Any) -> Any:
+    return f"{text[:LONGEST]}…" if text is not None and len(text) > LONGEST else text
 
 
 class K3Error(Exception):
@@ -37,6 +44,7 @@ class K3Error(Exception):
         evidence: tuple[Evidence, ...] = (),
         id: Optional[str] = None,
     ) -> None:
+        message, expected, found, remedy = map(_cut, (message, expected, found, remedy))
         super().__init__(message)
         self.finding = Finding(
             id=id or self.id,

@@ -158,7 +158,7 @@ def _user(name: str, value: str) -> str:
         return value
     raise UsageError(
         f"--{_dashed(name)} {value} is no user name",
-        expected="a name without blanks, `:`, `/` and a dash in front",
+        expected="a name without a dash in front, and without blanks, `:`, `/`, quotes and what else a shell reads",
         found=value,
         remedy=f"for example --{_dashed(name)} root",
     )

@@ -129,6 +129,15 @@ def called(function: Any, arguments: tuple[Any, ...], named: Mapping[str, Any]) 
         width(text.count("\t") + 1, *arguments)
 
 
+def summed(start: Any) -> None:
+    """Refuse to sum up anything but numbers: lists are copied once for each.
+
+    Raises TypeError.
+    """
+    if isinstance(start, bool) or not isinstance(start, (int, float)):
+        raise TypeError(f"sum adds numbers up, not {type(start).__name__}s")
+
+
 def width(times: int, *numbers: Any) -> None:
     """Refuse to pad to a width that is too large.
 

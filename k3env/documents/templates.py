@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Optional
 
-from k3env.documents import bounds
+from k3env.documents import bounds, limits
 from k3env.documents.nodes import Literal, Node, Position, Text, Vaulted, described, problem
 from k3env.errors import DocumentError, nearest
 from k3env.protocol.secret import Secret
@@ -193,13 +193,16 @@ class Scope:
         from jinja2 import TemplateSyntaxError, UndefinedError
 
         try:
-            return _fit(compiler(source)(self), bounds.Size())
+            with limits.limited():
+                return _fit(compiler(source)(self), bounds.Size())
         except DocumentError:
             raise
         except UndefinedError as error:
             raise self._undefined(node, str(error)) from None
         except TemplateSyntaxError as error:
             raise problem(node, f"this is no template: {error.message}", found=described(source)) from None
+        except MemoryError:
+            raise problem(node, f"the expression fails: {bounds.TooLarge()}", found=described(source)) from None
         except Exception as error:  # an expression can raise whatever its operators and filters raise
             text = str(error) or type(error).__name__
             raise problem(node, f"the expression fails: {text}", found=described(source)) from None
@@ -247,7 +250,9 @@ def _fit(value: Any, size: bounds.Size) -> Any:
         return None  # Jinja's value of an if without else
     if isinstance(value, int) and not isinstance(value, bool):
         return bounds.number(value)
-    if value is None or isinstance(value, (str, bool, float, Secret)):
+    if isinstance(value, str):
+        return _fit_text(value)
+    if value is None or isinstance(value, (bool, float, Secret)):
         return value
     if isinstance(value, Mapping):
         return {_fit_key(key, size): _fit(item, size) for key, item in value.items()}
@@ -259,8 +264,15 @@ def _fit(value: Any, size: bounds.Size) -> Any:
 def _fit_key(key: Any, size: bounds.Size) -> str:
     if isinstance(key, str):
         size.add(key)
-        return key
+        return _fit_text(key)
     raise UnfitValue(f"it gives a mapping with the key {key!r}, which is not text")
+
+
+def _fit_text(text: str) -> str:
+    """Return a text that can be passed on: to no file and no program can a NUL or half a character be given."""
+    if "\0" in text or (not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text)):
+        raise UnfitValue("it gives text with a NUL or half a character")
+    return text
 
 
 def _into_text(value: Any) -> Any:
@@ -334,6 +346,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
             filters["indent"], lambda text, width=4, *_, **__: bounds.replaced(text, "\n", _indent(width))
         ),
         "format": _bounded(filters["format"], lambda text, *args, **named: bounds.formatted(text, args, named)),
+        "sum": _bounded(filters["sum"], lambda _env, items, attribute=None, start=0: bounds.summed(start)),
         "replace": _bounded(filters["replace"], lambda _eval, text, old, new, *_: bounds.replaced(text, old, new)),
     }
     # Equal input gives equal plans: nothing random.

@@ -48,7 +48,9 @@ READ = (
 # Names become file names and arguments of ssh: none may begin with a dash, hold a slash or a space.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _HOSTNAME = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]*")
-_USER = re.compile(r"[^\s\-:@/][^\s:/]*")
+# No shell may read them: ssh_config has commands in which %r stands. OpenSSH itself refuses these since 9.6.
+_SHELLS = r"\s:/'`\"$;&<>|(){}*?\[\]!#~^\x00-\x1f\x7f-\x9f"
+_USER = re.compile(rf"(?![-@])[^{_SHELLS}]*[^{_SHELLS}\\]")
 _PROGRAM = re.compile(r"[A-Za-z0-9_./~][A-Za-z0-9_./+-]*")
 
 
@@ -122,7 +124,7 @@ def expanded(path: str) -> Path:
 
 def valid_user(user: str) -> bool:
     """Return whether a user name can be passed to ssh."""
-    return _USER.fullmatch(user) is not None
+    return len(user) <= 255 and user.isprintable() and _USER.fullmatch(user) is not None
 
 
 def address(name: str, variables: Mapping[str, Node]) -> Address:
@@ -171,6 +173,13 @@ def _text(field_name: str, pattern: re.Pattern[str], expected: str) -> Any:
     return take
 
 
+def _user(made: dict[str, Any], key: str, value: Any, node: Node) -> None:
+    if not isinstance(value, str) or not valid_user(value):
+        expected = "a user name, without what a shell reads"
+        raise problem(node, f"{key} must be a user name", expected=expected, found=described(value))
+    made["user"] = value
+
+
 def _python(made: dict[str, Any], key: str, value: Any, node: Node) -> None:
     # Ansible's words for "find one".
     if value not in ("auto", "auto_silent", "auto_legacy", "auto_legacy_silent"):
@@ -189,8 +198,8 @@ _FIELDS = {
     "ansible_ssh_host": _text("hostname", _HOSTNAME, "a host name or an address"),
     "ansible_port": _port,
     "ansible_ssh_port": _port,
-    "ansible_user": _text("user", _USER, "a user name"),
-    "ansible_ssh_user": _text("user", _USER, "a user name"),
+    "ansible_user": _user,
+    "ansible_ssh_user": _user,
     "ansible_private_key_file": _private_key,
     "ansible_ssh_private_key_file": _private_key,
     "ansible_python_interpreter": _python,

@@ -6,10 +6,12 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Optional
 
+from k3env.errors import Refused
 from k3env.protocol.container import Container
 
 # enroot has no option for the working directory; the words of the command come as arguments, none is read as code.
 _ENTER = 'cd "$1" && shift && exec "$@"'
+_BOTH = ("source", "target")
 
 
 def prefix(
@@ -56,7 +58,9 @@ def _docker(
         # Without it a rootless podman's user is another one on the mounted checkout.
         words.append("--userns=keep-id")
     if repo is not None:
-        words += ["--mount", f"type=bind,source={repo},target={repo}"]
+        # The option is a line of CSV.
+        fields = (f'"{key}={_doubled(repo)}"' if set(repo) & set(',"') else f"{key}={repo}" for key in _BOTH)
+        words += ["--mount", f"type=bind,{','.join(fields)}"]
     for mount in container.mounts:
         words += ["--volume", mount]
     if workdir is not None:
@@ -68,6 +72,10 @@ def _docker(
     return (*words, container.image)
 
 
+def _doubled(text: str) -> str:
+    return text.replace('"', '""')
+
+
 def _enroot(
     container: Container,
     repo: Optional[str],
@@ -77,6 +85,13 @@ def _enroot(
 ) -> tuple[str, ...]:
     # Writable: build_wheel.py installs virtualenv into the image's Python; it is gone afterwards.
     words = ["enroot", "start", "--rw"]
+    if repo is not None and ":" in repo:
+        raise Refused(
+            f"{repo} can't be mounted by enroot",
+            expected="a path without a colon",
+            found=repo,
+            remedy="choose another path for the checkout",
+        )
     for mount in ([f"{repo}:{repo}"] if repo is not None else []) + list(container.mounts):
         words += ["--mount", mount]
     for name in names:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
+_MOUNT = re.compile(r"[^:-][^:]*:/[^:]*(:[A-Za-z][A-Za-z,=]*)?")
 Engine = Literal["none", "enroot", "docker", "podman"]
 
 
@@ -24,3 +26,8 @@ class Container:
     def __post_init__(self) -> None:
         if self.engine != "none" and not self.image:
             raise ValueError(f"container engine {self.engine} needs an image")
+        if self.image.startswith("-") or not (self.image.isprintable() and " " not in self.image):
+            raise ValueError(f"image must name an image, found {self.image!r}")
+        for mount in self.mounts:
+            if not mount.isprintable() or not _MOUNT.fullmatch(mount):
+                raise ValueError(f"mounts must be /SOURCE:/TARGET or /SOURCE:/TARGET:OPTIONS, found {mount!r}")

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from k3env.protocol.profile import Profile
 
 EXCLUDED = "/.k3env/"
-_URL = re.compile(r"(https?|ssh|git|file)://\S+|/\S+|[\w.-]+@[\w.-]+:\S+")
+# No host or user begins with a dash: ssh, which git starts, would take it for an option.
+_URL = re.compile(r"(https?|ssh|git|file)://(?!-|[^/@]*@-)\S+|/\S+|\w[\w.-]*@\w[\w.-]*:(?!-)\S+")
 _SHOWN = 5
 
 
