@@ -19,6 +19,12 @@ Source: FlashInfer 0.6, build_backend.py.
 EXTRAS = ("fla-core", "einops")
 """What the KDA layers import where TensorRT LLM's own kernels don't serve. Source: deployment guide for Kimi K3."""
 
+COMPANIONS = (FLASHINFER, "flashinfer-cubin", "flashinfer-jit-cache", *EXTRAS, "flash-linear-attention")
+"""Packages that must fit each other: FlashInfer refuses to be imported beside another version of its cubins.
+
+Source: FlashInfer 0.6, flashinfer/__init__.py.
+"""
+
 RECORDED = ("torch", "triton", "transformers", FLASHINFER, "nvidia-cutlass-dsl", *EXTRAS)
 """Packages whose versions a manifest keeps."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from k3env.node.checks import check, fail, passed, skip, unknown
+from k3env.node.checks._rank_caches import collision, executable, filled_cubins, jit_caches, other_caches
 from k3env.node.facts import mounts
 from k3env.node.facts.cache import (
     MODE,
@@ -18,6 +19,8 @@ from k3env.node.facts.cache import (
 )
 from k3env.protocol.finding import WARN, Finding
 from k3env.protocol.profile import Profile
+
+__all__ = ("collision", "executable", "filled_cubins", "jit_caches", "other_caches")
 
 NO_BASE = "no cache base in this play"
 GIB = 1 << 30
