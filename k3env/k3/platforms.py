@@ -1,4 +1,4 @@
-"""GPUs by compute capability: what TensorRT LLM is built for on each, and whether Kimi K3 runs there."""
+"""GPUs by compute capability, and the machines that carry them: what Kimi K3 is built for, and what must be there."""
 
 from __future__ import annotations
 
@@ -45,6 +45,46 @@ MISMATCHES = {
     ((10, 3), "100"): "a build for 100 is not known to run on B300 and GB300",
 }
 
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of machine, and what belongs to it."""
+
+    name: str
+    capability: Capability
+    cpu: str
+    """As the kernel module names it: Grace is aarch64."""
+    device_ids: frozenset[str]
+    """PCI device ids of its GPUs, as far as they are known."""
+    gpus: int
+    links: int
+    """NVLinks of each GPU."""
+    has_domain: bool
+    """Whether its NVLink domain spans machines; then it needs IMEX, and the fabric's managers are on the switch trays.
+    Else it has NVSwitches of its own, which a Fabric Manager on the machine itself must have set up."""
+    is_validated: bool
+    """Whether the recipes below were seen to run on it."""
+    recipes: tuple[str, ...]
+    """Those whose weights fit its memory."""
+    sources: tuple[str, ...]
+
+
+PCI_IDS = "DCGM's list of PCI ids, and the device filters of NVIDIA/mig-parted"
+DATA_SHEETS = "NVIDIA's data sheets"
+MEMORY = "weights of each recipe in TensorRT LLM's examples/kimi_k3 against the GPU's memory"
+
+_TRAY = {"cpu": "aarch64", "gpus": 4, "links": 18, "has_domain": True, "is_validated": True}
+_HGX = {"cpu": "x86_64", "gpus": 8, "links": 18, "has_domain": False, "is_validated": False}
+_ALL, _LEAN = ("dep16", "tep16", "tep8"), ("tep16",)
+_SOURCES = (PCI_IDS, DATA_SHEETS, MEMORY)
+
+KINDS = (
+    Kind("GB300 NVL72 tray", (10, 3), device_ids=frozenset({"0x31c2", "0x31a1"}), recipes=_ALL, sources=_SOURCES, **_TRAY),
+    Kind("GB200 NVL72 tray", (10, 0), device_ids=frozenset({"0x2941"}), recipes=_LEAN, sources=_SOURCES, **_TRAY),
+    Kind("HGX B300", (10, 3), device_ids=frozenset({"0x3182"}), recipes=_ALL, sources=_SOURCES, **_HGX),
+    Kind("HGX B200", (10, 0), device_ids=frozenset({"0x2901"}), recipes=_LEAN, sources=_SOURCES, **_HGX),
+)
+
 OPEN_MODULE_SINCE: Capability = (10, 0)
 """GPUs from here on are driven by NVIDIA's open kernel module alone. Source: NVIDIA's driver README, open modules."""
 
@@ -54,6 +94,23 @@ _ARCH = re.compile(r"(\d{2,})a?(?:-real)?\Z")
 def platform(capability: Capability) -> Optional[Platform]:
     """Return what is known of a compute capability, or None."""
     return next((item for item in PLATFORMS if item.capability == capability), None)
+
+
+def kind(capabilities: frozenset[Capability], cpu: Optional[str], device_ids: frozenset[str]) -> Optional[Kind]:
+    """Return what kind of machine this is, or None: none of those that Kimi K3 is served on.
+
+    It is told by compute capability and CPU, of which one may be missing; a PCI id that another kind has speaks against
+    it, and one that nobody knows is no matter. A product's name is never asked.
+    """
+    known = frozenset[str]().union(*(item.device_ids for item in KINDS)) & device_ids
+    found = [
+        item
+        for item in KINDS
+        if (capabilities == {item.capability} if capabilities else bool(known))
+        and cpu in (None, item.cpu)
+        and known <= item.device_ids
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def supported() -> tuple[Platform, ...]:

@@ -111,6 +111,19 @@ class Machine:
         found = self.stat(path)
         return found is not None and modes.S_ISREG(found.st_mode)
 
+    def try_open(self, path: str) -> None:
+        """Open a device for reading and writing, as its users do, and close it again.
+
+        Raises OSError.
+        """
+        os.close(os.open(self._found(path), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass before something is read again."""
+        import time
+
+        time.sleep(seconds)
+
     def space(self, path: str) -> Space:
         """Return what is free on the filesystem of a path."""
         for prefix in sorted(self._answer("free_bytes", {}), key=len, reverse=True):

@@ -30,6 +30,12 @@ class Gpu:
     count: int = 4
     arch: str = "103-real"
     """What TensorRT LLM is built for, as CMake takes it."""
+    driver: Optional[str] = None
+    """The site's own driver, exactly; None: any that is late enough."""
+    memory_used_mib: int = 1024
+    """What may be in use on a GPU before a job; a free GB300 uses 0 to 1 MiB."""
+    xid_hours: float = 24
+    """How far back errors in the kernel's log count."""
 
 
 @dataclass(frozen=True)
