@@ -73,16 +73,22 @@ PCI_IDS = "DCGM's list of PCI ids, and the device filters of NVIDIA/mig-parted"
 DATA_SHEETS = "NVIDIA's data sheets"
 MEMORY = "weights of each recipe in TensorRT LLM's examples/kimi_k3 against the GPU's memory"
 
-_TRAY = {"cpu": "aarch64", "gpus": 4, "links": 18, "has_domain": True, "is_validated": True}
-_HGX = {"cpu": "x86_64", "gpus": 8, "links": 18, "has_domain": False, "is_validated": False}
-_ALL, _LEAN = ("dep16", "tep16", "tep8"), ("tep16",)
 _SOURCES = (PCI_IDS, DATA_SHEETS, MEMORY)
 
+
+def _tray(name: str, capability: Capability, device_ids: set[str], recipes: tuple[str, ...]) -> Kind:
+    return Kind(name, capability, "aarch64", frozenset(device_ids), 4, 18, True, True, recipes, _SOURCES)
+
+
+def _hgx(name: str, capability: Capability, device_ids: set[str], recipes: tuple[str, ...]) -> Kind:
+    return Kind(name, capability, "x86_64", frozenset(device_ids), 8, 18, False, False, recipes, _SOURCES)
+
+
 KINDS = (
-    Kind("GB300 NVL72 tray", (10, 3), device_ids=frozenset({"0x31c2", "0x31a1"}), recipes=_ALL, sources=_SOURCES, **_TRAY),
-    Kind("GB200 NVL72 tray", (10, 0), device_ids=frozenset({"0x2941"}), recipes=_LEAN, sources=_SOURCES, **_TRAY),
-    Kind("HGX B300", (10, 3), device_ids=frozenset({"0x3182"}), recipes=_ALL, sources=_SOURCES, **_HGX),
-    Kind("HGX B200", (10, 0), device_ids=frozenset({"0x2901"}), recipes=_LEAN, sources=_SOURCES, **_HGX),
+    _tray("GB300 NVL72 tray", (10, 3), {"0x31c2", "0x31a1"}, ("dep16", "tep16", "tep8")),
+    _tray("GB200 NVL72 tray", (10, 0), {"0x2941"}, ("tep16",)),
+    _hgx("HGX B300", (10, 3), {"0x3182"}, ("dep16", "tep16", "tep8")),
+    _hgx("HGX B200", (10, 0), {"0x2901"}, ("tep16",)),
 )
 
 OPEN_MODULE_SINCE: Capability = (10, 0)

@@ -50,7 +50,9 @@ XIDS = {
         Xid(63, "a memory row was remapped", NOTE, "see gpu.rowremap: it is in effect after a reset"),
         Xid(64, "a memory row could not be remapped", NODE, _REPLACE),
         Xid(74, "NVLink error", NODE, _LINK),
-        Xid(79, "the GPU has fallen off the bus", NODE, "power-cycle the node; if it comes back, have the GPU replaced"),
+        Xid(
+            79, "the GPU has fallen off the bus", NODE, "power-cycle the node; if it comes back, have the GPU replaced"
+        ),
         Xid(92, "high rate of single-bit ECC errors", APPLICATION, _WATCH),
         Xid(94, "contained memory error", APPLICATION, "start the application again"),
         Xid(95, "uncontained memory error", NODE, _RESET),

@@ -35,6 +35,10 @@ class Gpu:
     buses: tuple[str, ...]
     """PCI bus ids as nvidia-smi prints them, with an eight-digit domain, in the order of the indices."""
     board: Board
+    links: int
+    """NVLinks."""
+    link_gb_s: float
+    """Of each, as `nvidia-smi nvlink -s` prints it."""
 
 
 # Two sockets of 72 cores: `nvidia-smi topo -m` of GB200 in public logs (CPU affinity 0-71, 72-143).
@@ -54,6 +58,8 @@ GPUS: dict[str, Gpu] = {
         power_w=1400,
         buses=("00000008:06:00.0", "00000009:06:00.0", "00000018:06:00.0", "00000019:06:00.0"),
         board=GRACE,
+        links=18,
+        link_gb_s=53.125,  # `nvidia-smi nvlink -s` of Blackwell in public logs
     ),
     "GB200": Gpu(
         name="NVIDIA GB200",  # this, memory, power and buses: nvidia-smi of trays in public logs
@@ -63,6 +69,8 @@ GPUS: dict[str, Gpu] = {
         power_w=1200,
         buses=("00000008:01:00.0", "00000009:01:00.0", "00000018:01:00.0", "00000019:01:00.0"),
         board=GRACE,
+        links=18,
+        link_gb_s=53.125,  # `nvidia-smi nvlink -s` of Blackwell in public logs
     ),
     "B300": Gpu(
         name="NVIDIA B300 SXM6 AC",  # this, memory and power: nvidia-smi of nodes in public logs
@@ -72,6 +80,8 @@ GPUS: dict[str, Gpu] = {
         power_w=1100,
         buses=_HGX_BUSES,  # those of a DGX B200: they differ from maker to maker
         board=HGX,
+        links=18,
+        link_gb_s=53.125,  # `nvidia-smi nvlink -s` of Blackwell in public logs
     ),
     "B200": Gpu(
         name="NVIDIA B200",  # this, memory, power and buses: nvidia-smi of DGX B200 in public logs
@@ -81,6 +91,8 @@ GPUS: dict[str, Gpu] = {
         power_w=1000,
         buses=_HGX_BUSES,
         board=HGX,
+        links=18,
+        link_gb_s=53.125,  # `nvidia-smi nvlink -s` of Blackwell in public logs
     ),
     "H200": Gpu(
         name="NVIDIA H200",  # every value: `nvidia-smi -q` of driver 580.159.04 on two of them
@@ -90,5 +102,7 @@ GPUS: dict[str, Gpu] = {
         power_w=700,
         buses=tuple(f"00000000:00:{slot:02X}.0" for slot in range(6, 14)),  # 06 and 07 seen, the rest counted on
         board=HGX,
+        links=18,
+        link_gb_s=26.562,
     ),
 }

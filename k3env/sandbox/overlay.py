@@ -18,6 +18,8 @@ MACHINE = "machine.json"
 """Answers that are no files, beside the files: free space and inodes by path prefix, CPUs, memory in bytes."""
 NVIDIA_SMI = "nvidia-smi.json"
 """What nvidia-smi gets from the hardware and not from a file, by PCI device id."""
+KERNEL_LOG, UNITS, IMEX = "tools/kernel.log", "tools/units", "tools/imex"
+"""What dmesg and journalctl, systemctl, and nvidia-imex-ctl of a tray print."""
 BOOT_ID = "proc/sys/kernel/random/boot_id"
 
 _GIB = 1 << 30
@@ -34,6 +36,7 @@ def compose(host: str, spec: Spec) -> dict[str, str]:
         **_gpus(host, spec, gpu),
         **_memory(spec, gpu),
         **_kernel(host, gpu),
+        **_services(host, spec, gpu),
         MACHINE: _json(machine(spec)),
         NVIDIA_SMI: _json(hardware(spec)),
     }
@@ -81,11 +84,14 @@ def hardware(spec: Spec) -> dict[str, object]:
         "memory_mib": gpu.memory_mib,
         "power_w": gpu.power_w,
         "addressing_mode": "ATS" if gpu.board.is_coherent else "None",  # values: `nvidia-smi --help-query-gpu`
+        "links": gpu.links,
+        "link_gb_s": gpu.link_gb_s,
     }
     # A domain over several trays has a UUID; HGX H200 shows Completed, Success, clique 0 and a UUID of zeros.
     domain = uuid.uuid5(_SPACE, "rack") if gpu.board.is_coherent else uuid.UUID(int=0)
     fabric = {"state": "Completed", "status": "Success", "cliqueId": "0", "clusterUuid": str(domain)}
-    return {"gpus": {gpu.device_id: cells}, "fabric": fabric}
+    ill = {"cells": dict(spec.cells), "links_down": list(spec.links_down)}
+    return {"gpus": {gpu.device_id: cells}, "fabric": fabric, **ill}
 
 
 def _driver(spec: Spec, gpu: Gpu) -> dict[str, str]:
@@ -192,6 +198,32 @@ def _network(gpu: Gpu) -> dict[str, str]:
         f"sys/class/infiniband/mlx5_{card}/ports/1/{name}": f"{text}\n"
         for card in range(len(gpu.buses))
         for name, text in texts.items()
+    }
+
+
+def _services(host: str, spec: Spec, gpu: Gpu) -> dict[str, str]:
+    # What systemctl, nvidia-imex-ctl, journalctl and dmesg of the tray print. The form of the domain is that of
+    # `nvidia-imex-ctl -N -j` in public tools that read it; a tray knows of itself alone.
+    bus = gpu.buses[0][4:].lower().rsplit(".", 1)[0]
+    lines = [f"NVRM: Xid (PCI:{bus}): {xid}, pid=4711, name=python3" for xid in spec.xids]
+    log = "".join(f"{line}\n" for line in ("Linux version of the sandbox", *lines))
+    if not gpu.board.is_coherent:
+        return {KERNEL_LOG: log, f"{UNITS}/nvidia-fabricmanager": "active\n"}
+    is_ready = spec.imex == "READY"
+    node = {
+        "status": spec.imex,
+        "host": host,
+        "connections": {"0": {"host": host, "status": "CONNECTED" if is_ready else "INVALID", "changed": True}},
+        "changed": True,
+        "version": spec.driver,
+    }
+    return {
+        KERNEL_LOG: log,
+        f"{UNITS}/nvidia-imex": "active\n",
+        f"{IMEX}/state": f"{spec.imex}\n",
+        f"{IMEX}/domain.json": _json({"nodes": {"0": node}, "status": "UP" if is_ready else "DOWN"}),
+        "dev/nvidia-caps-imex-channels/channel0": "",
+        "proc/devices": "Character devices:\n195 nvidia\n242 nvidia-caps-imex-channels\n",
     }
 
 

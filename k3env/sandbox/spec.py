@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from k3env.errors import InventoryError, nearest
@@ -45,6 +45,14 @@ class Spec:
     driver: str = "580.105.08"  # nvidia-smi of a GB300 tray in a public log
     free_gib: int = 2000
     fault: Fault | None = None
+    cells: Mapping[str, str] = field(default_factory=dict)
+    """What nvidia-smi prints on it where the tray is ill, by field: {"fabric.state": "In Progress"}."""
+    links_down: tuple[int, ...] = ()
+    """NVLinks that are down on every GPU."""
+    imex: str = "READY"
+    """What its IMEX service says of itself."""
+    xids: tuple[int, ...] = ()
+    """What stands in its kernel's log."""
 
 
 def parse(host: str, wanted: Any) -> Spec:
@@ -118,12 +126,37 @@ def _fault(host: str, value: Any) -> Fault | None:
     return Fault(kind)
 
 
+def _cells(host: str, value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping) or not all(isinstance(part, str) for item in value.items() for part in item):
+        raise _wrong(host, "cells", 'texts by field, such as {"fabric.state": "In Progress"}', value)
+    return dict(value)
+
+
+def _numbers(key: str) -> Any:
+    def read(host: str, value: Any) -> tuple[int, ...]:
+        if not isinstance(value, list) or not all(type(item) is int and item >= 0 for item in value):
+            raise _wrong(host, key, "a list of whole numbers", value)
+        return tuple(value)
+
+    return read
+
+
+def _word(host: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise _wrong(host, "imex", "a state such as READY or WAITING_FOR_PEERS", value)
+    return value
+
+
 _READERS = {
     "gpu": _gpu,
     "gpus": _count("gpus"),
     "driver": _driver,
     "free_gib": _count("free_gib"),
     "fault": _fault,
+    "cells": _cells,
+    "links_down": _numbers("links_down"),
+    "imex": _word,
+    "xids": _numbers("xids"),
 }
 
 

@@ -23,6 +23,18 @@ _PATCHELF = f"patchelf 0.18.0 ({NOTE})"
 # offset now, last and RMS, frequency, residual, skew, root delay and dispersion, interval, leap status.
 _TRACKING = f"7F000001,{NOTE},3,0.0,0.000001,0.000001,0.000002,-1.0,0.0,0.01,0.0002,0.0001,64.0,Normal"
 
+# Each prints a file of the tray's overlay, in the way of the real one; see overlay.py.
+_IMEX_CTL = f"""case "$*" in
+-q) exec cat "$tools/imex/state";;
+"-N -j") exec cat "$tools/imex/domain.json";;
+--version) echo "IMEX version ({NOTE})";;
+*) echo "nvidia-imex-ctl: {NOTE}: it knows -q and -N -j" >&2; exit 1;;
+esac"""
+_SYSTEMCTL = f"""[ "$1" = is-active ] || {{ echo "systemctl: {NOTE}: it knows is-active" >&2; exit 1; }}
+cat "$tools/units/${{2%.service}}" 2>/dev/null || {{ echo inactive; exit 3; }}"""
+_JOURNALCTL = """for argument; do case "$argument" in --grep=*) pattern="${argument#--grep=}";; esac; done
+grep -E -e "${pattern:-.}" "$tools/kernel.log" || { echo "-- No entries --"; exit 1; }"""
+
 
 def base_python() -> Path:
     """Return the interpreter behind this one, never a virtual environment's: a node has one of its own."""
@@ -38,11 +50,16 @@ def write(tray: Path) -> None:
     shutil.copyfile(Path(__file__).parent / "standins" / "nvidia_smi.py", library / "nvidia_smi.py")
     # By its own place, whatever the PATH is.
     smi = 'exec "$tray/bin/python3" -I -S "$tray/lib/nvidia_smi.py" "$tray/overlay" "$@"'
+    told = 'tools="${0%/*}/../overlay/tools"\n'
     scripts = {
         "python3": _python(base_python()),
         "nvidia-smi": f'tray="${{0%/*}}/.."\n{smi}',
         "chronyc": f'case "$*" in\n"-n -c tracking") printf "%s\\n" {shlex.quote(_TRACKING)};;\n'
         f'*) printf "%s\\n" {shlex.quote("chronyc: " + NOTE + ": it only tracks")} >&2; exit 1;;\nesac',
+        "nvidia-imex-ctl": told + _IMEX_CTL,
+        "systemctl": told + _SYSTEMCTL,
+        "journalctl": told + _JOURNALCTL,
+        "dmesg": f'{told}exec cat "$tools/kernel.log"',
         "nvcc": _says_version("nvcc", _NVCC),
         "cmake": _says_version("cmake", _CMAKE),
         # A build asks it to set run paths; the libraries here have none to set.

@@ -10,7 +10,6 @@ from k3env.node.facts import nvml, smi
 from k3env.node.facts.smi import bus_id, unreadable
 from k3env.node.machine import Machine
 from k3env.protocol.finding import Evidence, Unreadable, excerpt
-from k3env.protocol.profile import Profile
 
 VERSION_FILE = "/proc/driver/nvidia/version"
 PROC_GPUS = "/proc/driver/nvidia/gpus"
@@ -79,12 +78,12 @@ def driver(machine: Machine) -> Union[Driver, Unreadable]:
     return Driver(found.group(1), b"Open Kernel Module" in line, source, cpu.group(1) if cpu else None)
 
 
-def gpus(machine: Machine, profile: Profile) -> Gpus:
+def gpus(machine: Machine) -> Gpus:
     """Read which GPUs there are from NVML, the kernel driver and the PCI bus.
 
     No one of them is enough: NVML leaves out a GPU whose device node can't be opened, with exit code 0.
     """
-    reader, rows, seen_source = smi.table(machine, profile, _FIELDS, nvml.identity)
+    reader, rows, seen_source = smi.table(machine, _FIELDS, nvml.identity)
     proc, proc_source = _proc(machine)
     pci, ids, pci_source = _pci(machine)
     seen = rows if isinstance(rows, Unreadable) else tuple(_gpu(*row) for row in rows)

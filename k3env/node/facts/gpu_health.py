@@ -9,7 +9,6 @@ from typing import Callable, Optional, TypeVar, Union
 from k3env.node.facts import nvml, smi
 from k3env.node.machine import Machine
 from k3env.protocol.finding import Evidence, Unreadable
-from k3env.protocol.profile import Profile
 
 T = TypeVar("T")
 
@@ -87,26 +86,27 @@ class Processes:
     source: tuple[Evidence, ...] = ()
 
 
-def health(machine: Machine, profile: Profile) -> Union[Health, Unreadable]:
+def health(machine: Machine) -> Union[Health, Unreadable]:
     """Read state and settings of each GPU, in one query.
 
     Source: nvidia-smi --query-gpu, or the same from NVML.
     """
-    _, rows, source = smi.table(machine, profile, tuple(field for _, field, _ in _VALUES), nvml.health)
+    _, rows, source = smi.table(machine, tuple(field for _, field, _ in _VALUES), nvml.health)
     return rows if isinstance(rows, Unreadable) else Health(tuple(_health(*row) for row in rows), (source,))
 
 
-def repairs(machine: Machine, profile: Profile) -> Union[Repairs, Unreadable]:
+def repairs(machine: Machine) -> Union[Repairs, Unreadable]:
     """Read which repairs wait for a reset.
 
     Source: the section "ECC Errors" of nvidia-smi -q; of a driver that leaves it out of -d ECC, the whole text.
     """
     if machine.which(smi.NVIDIA_SMI) is None:
-        _, rows, source = smi.table(machine, profile, tuple(_REPAIRS), nvml.repairs)
+        _, rows, source = smi.table(machine, tuple(_REPAIRS), nvml.repairs)
         return rows if isinstance(rows, Unreadable) else Repairs(tuple(_repair(*row) for row in rows), (source,))
     for arguments in (("-q", "-d", "ECC"), ("-q",)):
-        done = smi.ask(machine, profile, *arguments)
-        failed = smi.failure(done, smi.answer_s(profile), (0, smi.NO_DEVICES, smi.BAD_INFOROM))
+        limit_s = smi.answer_s(machine)
+        done = smi.ask(machine, *arguments)
+        failed = smi.failure(done, limit_s, (0, smi.NO_DEVICES, smi.BAD_INFOROM))
         if failed is not None:
             return failed
         found = smi.sections(done.text)
@@ -114,13 +114,15 @@ def repairs(machine: Machine, profile: Profile) -> Union[Repairs, Unreadable]:
             return Unreadable(f"no GPU in the answer of {smi.NVIDIA_SMI} -q", done.evidence())
         if not found or any(path.endswith("Repair Pending") for values in found.values() for path in values):
             break
-    parts = {address: {path.rsplit("/", 1)[-1]: said for path, said in values.items()} for address, values in found.items()}
+    parts = {
+        address: {path.rsplit("/", 1)[-1]: said for path, said in values.items()} for address, values in found.items()
+    }
     shown = "\n".join(f"{address}: {key}: {said.get(key)}" for address, said in parts.items() for key in _REPAIRS)
     source = Evidence(done.evidence().source, done.exit_code, shown)
     return Repairs(tuple(_repair(address, said) for address, said in parts.items()), (source,))
 
 
-def processes(machine: Machine, profile: Profile) -> Union[Processes, Unreadable]:
+def processes(machine: Machine) -> Union[Processes, Unreadable]:
     """Read which compute processes there are, and whose: the owner of /proc/PID.
 
     Source: nvidia-smi --query-compute-apps, or the same from NVML; nothing at all means none.
@@ -129,13 +131,14 @@ def processes(machine: Machine, profile: Profile) -> Union[Processes, Unreadable
     if me is None:
         return Unreadable("no /proc/self")
     if machine.which(smi.NVIDIA_SMI) is None:
-        _, rows, source = smi.table(machine, profile, (), nvml.processes)
+        _, rows, source = smi.table(machine, (), nvml.processes)
         if isinstance(rows, Unreadable):
             return rows
         found = [(address, pid, "") for address, cells in rows for pid in cells]
     else:
-        done = smi.ask(machine, profile, _APPS, "--format=csv,noheader")
-        lines = smi.rows(done, smi.answer_s(profile))
+        limit_s = smi.answer_s(machine)
+        done = smi.ask(machine, _APPS, "--format=csv,noheader")
+        lines = smi.rows(done, limit_s)
         if isinstance(lines, Unreadable):
             return lines
         source = done.evidence()

@@ -9,7 +9,6 @@ from typing import Any, Optional, Union
 
 from k3env.node.machine import Machine
 from k3env.protocol.finding import Evidence, Unreadable
-from k3env.protocol.profile import Profile
 
 CTL = "nvidia-imex-ctl"
 CHANNELS = "/dev/nvidia-caps-imex-channels"
@@ -20,7 +19,6 @@ STATES = (
     *("READY", "SHUTTING_DOWN", "UNAVAILABLE"),
 )
 ANSWER_S = 3.0
-HASTY_S = 1.5
 _TRIED = 16
 
 
@@ -98,31 +96,31 @@ def channels(machine: Machine) -> Channels:
     return Channels(tuple(tried), _is_known(machine), capabilities, (Evidence(CHANNELS, None, shown),))
 
 
-def daemon(machine: Machine, profile: Profile) -> Union[Daemon, Unreadable]:
+def daemon(machine: Machine) -> Union[Daemon, Unreadable]:
     """Read the state of the node's IMEX service.
 
     Source: nvidia-imex-ctl -q, which prints one word, or why it can't ask.
     """
     if machine.which(CTL) is None:
         return Daemon(False, source=(Evidence(CTL, 127, "not found"),))
-    done = machine.run((CTL, "-q"), timeout_s=_answer_s(profile))
+    done = machine.run((CTL, "-q"), timeout_s=ANSWER_S)
     if done.timed_out or done.exit_code is None:
-        return Unreadable(f"{CTL} gave no answer in {_answer_s(profile):g} s", done.evidence())
+        return Unreadable(f"{CTL} gave no answer in {ANSWER_S:g} s", done.evidence())
     words = [word for word in re.split(r"\W+", done.text) if word in STATES]
     said = (done.text.strip() or done.stderr.decode("utf-8", "replace").strip()).partition("\n")[0]
     return Daemon(True, words[0] if len(set(words)) == 1 else None, said, (done.evidence(),))
 
 
-def domain(machine: Machine, profile: Profile) -> Union[Domain, Unreadable]:
+def domain(machine: Machine) -> Union[Domain, Unreadable]:
     """Read the state of the IMEX domain, and of each node that is configured to be in it.
 
     Source: nvidia-imex-ctl -N -j: {"status": "UP", "nodes": {"0": {"status", "host", "version", "connections": {…}}}}.
     """
     if machine.which(CTL) is None:
         return Domain(None, said="not installed", source=(Evidence(CTL, 127, "not found"),))
-    done = machine.run((CTL, "-N", "-j"), timeout_s=_answer_s(profile))
+    done = machine.run((CTL, "-N", "-j"), timeout_s=ANSWER_S)
     if done.timed_out or done.exit_code is None:
-        return Unreadable(f"{CTL} -N gave no answer in {_answer_s(profile):g} s", done.evidence())
+        return Unreadable(f"{CTL} -N gave no answer in {ANSWER_S:g} s", done.evidence())
     text = done.text[done.text.find("{") :] if "{" in done.text else ""
     if not text:
         said = (done.text.strip() or done.stderr.decode("utf-8", "replace").strip()).partition("\n")[0]
@@ -158,7 +156,3 @@ def _is_known(machine: Machine) -> Optional[bool]:
         return "nvidia-caps-imex-channels" in machine.text(DEVICES)
     except OSError:
         return None
-
-
-def _answer_s(profile: Profile) -> float:
-    return HASTY_S if profile.context in ("hc", "prolog", "login") else ANSWER_S

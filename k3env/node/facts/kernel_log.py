@@ -17,7 +17,9 @@ PATTERN = "NVRM: Xid|SXid"
 ANSWER_S = 3.0
 _LINE = re.compile(r"\b(S?Xid) \(([^)]*)\): (\d{1,5})(.*)")
 _SECONDS = re.compile(r"\[\s*(\d+)\.\d+\]")
-_REFUSED = re.compile(r"insufficient permissions|not seeing messages|no journal files|not permitted|denied", re.IGNORECASE)
+_REFUSED = re.compile(
+    r"insufficient permissions|not seeing messages|no journal files|not permitted|denied", re.IGNORECASE
+)
 _LAST_BYTES = 160
 
 
@@ -99,7 +101,12 @@ def _lines(lines: list[str]) -> tuple[Line, ...]:
         match = _LINE.search(line)
         if match is None:
             continue
-        kind, address, code, text = match.group(1), match.group(2).replace("PCI:", ""), int(match.group(3)), match.group(4)
+        kind, address, code, text = (
+            match.group(1),
+            match.group(2).replace("PCI:", ""),
+            int(match.group(3)),
+            match.group(4),
+        )
         key = (kind, address, code)
         count = found[key].count + 1 if key in found else 1
         found[key] = Line(kind, printable(address), code, printable(text.strip(" ,"))[:_LAST_BYTES], count)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass, field
 from typing import Optional, Union
 
-from k3env.node.facts import nvml, smi
+from k3env.node.facts import deadline, nvml, smi
 from k3env.node.facts.services import Service, service
 from k3env.node.machine import Machine
 from k3env.protocol.finding import Evidence, Unreadable
-from k3env.protocol.profile import Profile
 
 PENDING = ("Not Started", "In Progress")
 """States that may still change by themselves."""
 PAUSE_S = 2.0
+PATIENCE_S = 30.0
+"""How long a fabric that comes up is given, seconds. It takes seconds after a reset, or it stays so for weeks."""
 FABRIC_MANAGER = "nvidia-fabricmanager"
 
 
@@ -31,7 +33,7 @@ class Membership:
     cluster: Optional[str] = None
     """The ClusterUUID in small letters; zeros where the fabric does not leave the machine."""
     health: dict[str, str] = field(default_factory=dict)
-    """Summary, Bandwidth and so on, as `nvidia-smi -q` calls them; those that the driver does not know are not there."""
+    """Summary, Bandwidth and so on, as `nvidia-smi -q` calls them; those that this driver lacks are not there."""
 
 
 @dataclass(frozen=True)
@@ -66,34 +68,37 @@ class Links:
     source: tuple[Evidence, ...] = ()
 
 
-def fabric(machine: Machine, profile: Profile) -> Union[Fabric, Unreadable]:
+@deadline(45.0)
+def fabric(machine: Machine) -> Union[Fabric, Unreadable]:
     """Read each GPU's place in the fabric. One that still comes up is given a while, as long as the context allows.
 
     Source: nvidia-smi --query-gpu=fabric.*; of a driver that lacks some of these fields, the section "Fabric" of -q.
     """
-    tries = int(_patience_s(profile) / PAUSE_S)
-    for attempt in range(tries + 1):
-        found, source = _memberships(machine, profile)
+    waited_s = 0.0
+    patience_s = _patience_s(machine)
+    while True:
+        found, source = _memberships(machine)
         if isinstance(found, Unreadable):
             return found
-        if not any(gpu.state in PENDING for gpu in found) or attempt == tries:
-            break
+        if waited_s + PAUSE_S > patience_s or not any(gpu.state in PENDING for gpu in found):
+            return Fabric(found, waited_s, (source,))
         machine.wait(PAUSE_S)
-    return Fabric(found, attempt * PAUSE_S, (source,))
+        waited_s += PAUSE_S
 
 
-def links(machine: Machine, profile: Profile) -> Union[Links, Unreadable]:
+def links(machine: Machine) -> Union[Links, Unreadable]:
     """Read which NVLinks are up.
 
     Source: nvidia-smi nvlink -s: "GPU 0: …", then "Link 3: 53.125 GB/s" or "Link 3: <inactive>"; or the same from NVML.
     """
     if machine.which(smi.NVIDIA_SMI) is None:
-        _, rows, source = smi.table(machine, profile, (), nvml.links)
+        _, rows, source = smi.table(machine, (), nvml.links)
         if isinstance(rows, Unreadable):
             return rows
         return Links(tuple(_links(address, list(cells.items())) for address, cells in rows), (source,))
-    done = smi.ask(machine, profile, "nvlink", "-s")
-    failed = smi.failure(done, smi.answer_s(profile), (0, smi.NO_DEVICES))
+    limit_s = smi.answer_s(machine)
+    done = smi.ask(machine, "nvlink", "-s")
+    failed = smi.failure(done, limit_s, (0, smi.NO_DEVICES))
     if failed is not None:
         return failed
     if done.exit_code == smi.NO_DEVICES:
@@ -121,32 +126,31 @@ _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _GPU = re.compile(r"GPU (\d+):")
 _LINK = re.compile(r"Link (\d{1,4}):\s*(.*)")
 
-# How long a fabric that comes up is waited for: up to 60 s where there is time. Source: NVIDIA's own tools for trays.
-_PATIENCE_S = {"job": 40.0, "image": 0.0, "login": 0.0, "hc": 0.0, "prolog": 2.0}
+
+def _patience_s(machine: Machine) -> float:
+    """Return how long a fabric that comes up is waited for, leaving time for the last look."""
+    if machine.ends is None:
+        return 0.0
+    return max(0.0, min(PATIENCE_S, machine.ends - time.monotonic() - PAUSE_S))
 
 
-def _patience_s(profile: Profile) -> float:
-    return _PATIENCE_S.get(profile.context, 0.0)
-
-
-def _memberships(
-    machine: Machine, profile: Profile
-) -> tuple[Union[tuple[Membership, ...], Unreadable], Evidence]:
-    who, rows, source = smi.table(machine, profile, (*_STATES, *_HEALTH), nvml.fabric)
+def _memberships(machine: Machine) -> tuple[Union[tuple[Membership, ...], Unreadable], Evidence]:
+    who, rows, source = smi.table(machine, (*_STATES, *_HEALTH), nvml.fabric)
     if isinstance(rows, Unreadable):
         return rows, source
     lacking = any(cell == smi.NO_SUCH_FIELD for _, cells in rows for cell in cells.values())
     if lacking and who == smi.NVIDIA_SMI:
-        rows, source = _whole_text(machine, profile)
+        rows, source = _whole_text(machine)
         if isinstance(rows, Unreadable):
             return rows, source
     return tuple(_membership(*row) for row in rows), source
 
 
-def _whole_text(machine: Machine, profile: Profile) -> tuple[smi.Rows, Evidence]:
+def _whole_text(machine: Machine) -> tuple[smi.Rows, Evidence]:
     """Read the section "Fabric" of the whole text, which has other lines from driver to driver."""
-    done = smi.ask(machine, profile, "-q")
-    failed = smi.failure(done, smi.answer_s(profile), (0, smi.BAD_INFOROM))
+    limit_s = smi.answer_s(machine)
+    done = smi.ask(machine, "-q")
+    failed = smi.failure(done, limit_s, (0, smi.BAD_INFOROM))
     if failed is not None:
         return failed, done.evidence()
     names = {**_TEXT, **{field: f"Health/{name}" for field, name in _HEALTH.items()}}

@@ -37,8 +37,14 @@ _SWITCH = {0: "Disabled", 1: "Enabled"}
 _ANSWER = {0: "No", 1: "Yes"}
 _MODES = {0: "Default", 1: "Exclusive_Thread", 2: "Prohibited", 3: "Exclusive_Process"}
 _RECOVERY = {
-    **{0: "None", 1: "GPU Reset", 2: "Node Reboot", 3: "Drain P2P", 4: "Drain and Reset"},
-    **{5: "Recover IMEX Domain", 6: "Bus Reset", 7: "System Reboot"},
+    0: "None",
+    1: "GPU Reset",
+    2: "Node Reboot",
+    3: "Drain P2P",
+    4: "Drain and Reset",
+    5: "Recover IMEX Domain",
+    6: "Bus Reset",
+    7: "System Reboot",
 }
 _STATES = {0: "Not Supported", 1: "Not Started", 2: "In Progress", 3: "Completed"}
 _SUMMARIES = {0: "N/A", 1: "Healthy", 2: "Unhealthy", 3: "Limited Capacity"}
@@ -46,8 +52,15 @@ _SUMMARIES = {0: "N/A", 1: "Healthy", 2: "Unhealthy", 3: "Limited Capacity"}
 _TRUTHS = {0: "N/A", 1: "True", 2: "False"}
 _BANDWIDTHS = {0: "N/A", 1: "Degraded", 2: "Full"}
 _CONFIGURATIONS = {
-    **{0: "N/A", 1: "None", 2: "Incorrect SysGUID", 3: "Incorrect Chassis Serial Number", 4: "No Partition"},
-    **{5: "Insufficient NVLinks", 6: "Incompatible GPU Firmware", 7: "Invalid Location", 8: "Invalid GPU State"},
+    0: "N/A",
+    1: "None",
+    2: "Incorrect SysGUID",
+    3: "Incorrect Chassis Serial Number",
+    4: "No Partition",
+    5: "Insufficient NVLinks",
+    6: "Incompatible GPU Firmware",
+    7: "Invalid Location",
+    8: "Invalid GPU State",
 }
 
 
@@ -179,7 +192,7 @@ def fabric(device: Device) -> dict[str, str]:
     """Return a GPU's place in the NVLink fabric: version 3 of its struct, else version 2, which has no summary."""
     import ctypes
 
-    common = [
+    common: list[tuple[str, Any]] = [
         ("version", ctypes.c_uint),
         ("uuid", ctypes.c_ubyte * 16),
         ("status", ctypes.c_uint),

@@ -7,12 +7,12 @@ never read: driver 610 renamed what stands there.
 from __future__ import annotations
 
 import re
+import time
 from typing import TYPE_CHECKING, Callable, Optional, Union
 
 from k3env.node.facts import nvml
 from k3env.node.machine import Machine
 from k3env.protocol.finding import Evidence, Unreadable, excerpt
-from k3env.protocol.profile import Profile
 
 if TYPE_CHECKING:
     from k3env.node.process import Completed
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 NVIDIA_SMI = "nvidia-smi"
 ANSWER_S = 5.0
 """A driver that has not answered after this many seconds is called unresponsive."""
-HASTY_S = 2.0
-"""The same where all of preflight has a few seconds. A driver without persistence may take longer."""
+_MARGIN_S = 0.3  # what a machine keeps of a fact's time
 UNRESPONSIVE = "driver unresponsive after"
 NO_SUCH_FIELD = "this driver has no such field"
 
@@ -29,7 +28,6 @@ Row = tuple[str, dict[str, str]]
 """A GPU's bus id, and its cells by field."""
 Rows = Union[tuple[Row, ...], Unreadable]
 
-_HASTY = ("hc", "prolog", "login")
 NO_DEVICES, BAD_INFOROM = 6, 14
 """Exit codes: none is there; there are, and one has a damaged information ROM."""
 _UNKNOWN_FIELD = 2
@@ -56,7 +54,7 @@ def bus_id(text: str) -> str:
 
 
 def table(
-    machine: Machine, profile: Profile, fields: tuple[str, ...], library: Callable[[nvml.Device], dict[str, str]]
+    machine: Machine, fields: tuple[str, ...], library: Callable[[nvml.Device], dict[str, str]]
 ) -> tuple[str, Rows, Evidence]:
     """Return who was asked, the cells of each GPU that this process may use, and where they were read.
 
@@ -64,7 +62,7 @@ def table(
     installed.
     """
     if machine.which(NVIDIA_SMI) is not None:
-        return (NVIDIA_SMI, *_queried(machine, profile, fields))
+        return (NVIDIA_SMI, *_queried(machine, fields))
     if machine.simulated:
         # The library here would be that of the machine which plays the node.
         return (NVIDIA_SMI, *unreadable(NVIDIA_SMI, "not found"))
@@ -88,7 +86,7 @@ def rows(done: Completed, limit_s: float) -> Union[list[tuple[str, list[str]]], 
 def failure(done: Completed, limit_s: float, fine: tuple[int, ...] = (0,)) -> Optional[Unreadable]:
     """Return why an answer is none, or None: it came in time, with an exit code that is fine, and whole."""
     if done.timed_out or done.exit_code is None:
-        return Unreadable(f"{UNRESPONSIVE} {limit_s:g} s", done.evidence())
+        return Unreadable(f"{UNRESPONSIVE} {limit_s:.2g} s", done.evidence())
     if done.exit_code not in fine:
         said = next((line.strip() for line in done.text.splitlines() if line.strip()), "")
         said = said or excerpt(done.stderr).partition("\n")[0] or "it says nothing"
@@ -98,14 +96,16 @@ def failure(done: Completed, limit_s: float, fine: tuple[int, ...] = (0,)) -> Op
     return None
 
 
-def ask(machine: Machine, profile: Profile, *arguments: str) -> Completed:
+def ask(machine: Machine, *arguments: str) -> Completed:
     """Run nvidia-smi."""
-    return machine.run((NVIDIA_SMI, *arguments), timeout_s=answer_s(profile))
+    return machine.run((NVIDIA_SMI, *arguments), timeout_s=ANSWER_S)
 
 
-def answer_s(profile: Profile) -> float:
-    """Return how long the driver may take for one answer, in seconds."""
-    return HASTY_S if profile.context in _HASTY else ANSWER_S
+def answer_s(machine: Machine) -> float:
+    """Return how long the driver may take for an answer from now on, in seconds: 5, or what is left for this fact."""
+    if machine.ends is None:
+        return ANSWER_S
+    return max(0.0, min(ANSWER_S, machine.ends - time.monotonic() - _MARGIN_S))
 
 
 def sections(text: str) -> dict[str, dict[str, str]]:
@@ -155,15 +155,16 @@ def unreadable(where: str, why: object, exit_code: Optional[int] = None) -> tupl
     return Unreadable(f"{where}: {why}", source), source
 
 
-def _queried(machine: Machine, profile: Profile, fields: tuple[str, ...]) -> tuple[Rows, Evidence]:
+def _queried(machine: Machine, fields: tuple[str, ...]) -> tuple[Rows, Evidence]:
     known = list(fields)
     while True:
-        done = ask(machine, profile, f"--query-gpu={','.join(('pci.bus_id', *known))}", _CSV)
+        limit_s = answer_s(machine)
+        done = ask(machine, f"--query-gpu={','.join(('pci.bus_id', *known))}", _CSV)
         refused = _FIELD.search(done.text) if done.exit_code == _UNKNOWN_FIELD and not done.timed_out else None
         if refused is None or refused.group(1) not in known:
             break
         known.remove(refused.group(1))
-    found = rows(done, answer_s(profile))
+    found = rows(done, limit_s)
     if isinstance(found, Unreadable):
         return found, done.evidence()
     return tuple((address, _cells(fields, known, cells)) for address, cells in found), done.evidence()

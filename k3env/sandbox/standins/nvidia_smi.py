@@ -1,6 +1,7 @@
 """A stand-in for nvidia-smi in k3env's sandbox. It asks no GPU: it reads the files of a tray.
 
     python3 nvidia_smi.py OVERLAY [-L] [-i INDEX[,INDEX]] [--query-gpu=FIELD[,FIELD] --format=csv[,noheader][,nounits]]
+                          [--query-compute-apps=FIELD[,FIELD]] [-q [-d SECTION]] [nvlink -s]
 
 Driver and GPUs come from OVERLAY/proc, /sys and /dev each time, so what is edited there is seen. Texts and exit codes
 are those of driver 580.159.04: errors go to standard output; 2 unknown field, 6 no device, 9 no driver, 255 bad option.
@@ -20,7 +21,18 @@ NO_DRIVER = (
     "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
     "Make sure that the latest NVIDIA driver is installed and running.\n"
 )
-UNITS = {"memory.total": "MiB", "memory.used": "MiB", "memory.free": "MiB", "power.limit": "W", "power.draw": "W"}
+UNITS = {
+    **dict.fromkeys(("memory.total", "memory.used", "memory.free"), "MiB"),
+    **dict.fromkeys(("power.limit", "power.default_limit", "power.draw"), "W"),
+}
+HEALTH = {
+    "fabric.health.summary": "Healthy",
+    "fabric.health.bandwidth": "Full",
+    "fabric.health.route_recovery_in_progress": "False",
+    "fabric.health.route_unhealthy": "False",
+    "fabric.health.access_timeout_recovery": "False",
+    "fabric.health.incorrect_configuration": "None",
+}
 
 
 class Stop(Exception):
@@ -59,6 +71,12 @@ def answer(overlay: str, arguments: list[str]) -> str:
     if not gpus:
         raise Stop(6, "No devices were found")
     chosen = choose(gpus, options.get("-i"))
+    if "nvlink" in options:
+        return links(gpus, chosen, told(overlay))
+    if "--query-compute-apps" in options:
+        return ""
+    if "-q" in options:
+        return whole(overlay, driver, gpus, chosen)
     if "--query-gpu" in options:
         return query(overlay, driver, gpus, chosen, options["--query-gpu"], options.get("--format", ""))
     if "-L" in options:
@@ -75,7 +93,9 @@ def read_options(arguments: list[str]) -> dict[str, str]:
         name, equals, value = rest.pop(0).partition("=")
         if name in ("-L", "--list-gpus") and not equals:
             options["-L"] = ""
-        elif name in ("-i", "--id", "--query-gpu", "--format"):
+        elif name in ("-q", "--query", "nvlink", "-s") and not equals:
+            options["-q" if name == "--query" else name] = ""
+        elif name in ("-i", "--id", "-d", "--query-gpu", "--query-compute-apps", "--format"):
             if not equals:
                 value = rest.pop(0) if rest else ""
             options["-i" if name == "--id" else name] = value
@@ -134,10 +154,9 @@ def choose(gpus: list[Gpu], wanted: Optional[str]) -> list[int]:
 def query(overlay: str, driver: str, gpus: list[Gpu], chosen: list[int], fields: str, form: str) -> str:
     """Return the CSV table of some fields."""
     wanted = [field.strip() for field in fields.split(",")]
-    told = json.loads(read(overlay, "nvidia-smi.json") or "{}")
     rows = []
     for index in chosen:
-        cells = values(driver, len(gpus), index, gpus[index], told)
+        cells = values(driver, len(gpus), index, gpus[index], told(overlay))
         for field in wanted:
             if field not in cells:
                 raise Stop(2, f'Field "{field}" is not a valid field to query.\n')
@@ -145,6 +164,45 @@ def query(overlay: str, driver: str, gpus: list[Gpu], chosen: list[int], fields:
     if "noheader" in form.split(","):
         return "\n".join(rows)
     return "\n".join([", ".join(head(field, form) for field in wanted), *rows])
+
+
+def links(gpus: list[Gpu], chosen: list[int], told: dict) -> str:  # type: ignore[type-arg]
+    """Return the state of each NVLink, as `nvlink -s` prints it."""
+    lines = []
+    for index in chosen:
+        known = told.get("gpus", {}).get(gpus[index].device_id, {})
+        lines.append(f"GPU {index}: {gpus[index].name} (UUID: {gpus[index].uuid})")
+        speed, down = known.get("link_gb_s", 0), told.get("links_down", [])
+        lines += [
+            f"\t Link {link}: {'<inactive>' if link in down else f'{speed:.3f} GB/s'}"
+            for link in range(known.get("links", 0))
+        ]
+    return "\n".join(lines)
+
+
+def whole(overlay: str, driver: str, gpus: list[Gpu], chosen: list[int]) -> str:
+    """Return what of `-q` somebody reads here: repairs and the fabric, in the form of driver 580."""
+    lines = ["", "==============NVSMI LOG==============", "", f"{'Attached GPUs':<55}: {len(chosen)}"]
+    for index in chosen:
+        cells = values(driver, len(gpus), index, gpus[index], told(overlay))
+        lines.append(f"GPU {gpus[index].bus}")
+        rows = (
+            (4, "ECC Errors", None),
+            *((8, name, "No") for name in ("Channel Repair Pending", "TPC Repair Pending", "Unrepairable Memory")),
+            (4, "Fabric", None),
+            (8, "State", cells["fabric.state"]),
+            (8, "Status", cells["fabric.status"]),
+            (8, "CliqueId", cells["fabric.cliqueId"]),
+            (8, "ClusterUUID", cells["fabric.clusterUuid"]),
+            (8, "Health", None),
+            (12, "Summary", cells["fabric.health.summary"]),
+            (12, "Bandwidth", cells["fabric.health.bandwidth"]),
+        )
+        for indent, name, text in rows:
+            key = " " * indent + name
+            lines.append(key if text is None else f"{key:<55}: {text}")
+        lines.append("")
+    return "\n".join(lines)
 
 
 def head(field: str, form: str) -> str:
@@ -156,6 +214,12 @@ def cell(field: str, value: str, form: str) -> str:
     """Return a cell, with the unit unless it was declined or nothing is known."""
     has_unit = field in UNITS and "nounits" not in form.split(",") and not value.startswith("[")
     return f"{value} {UNITS[field]}" if has_unit else value
+
+
+def told(overlay: str) -> dict:  # type: ignore[type-arg]
+    """Return what the hardware tells: the GPUs by device id, and what is wrong with them."""
+    found: dict = json.loads(read(overlay, "nvidia-smi.json") or "{}")  # type: ignore[type-arg]
+    return found
 
 
 def values(driver: str, count: int, index: int, gpu: Gpu, told: dict) -> dict[str, str]:  # type: ignore[type-arg]
@@ -184,6 +248,7 @@ def values(driver: str, count: int, index: int, gpu: Gpu, told: dict) -> dict[st
         "memory.used": "0",
         "memory.free": total,
         "power.limit": power,
+        "power.default_limit": power,
         "power.draw": "[N/A]",
         "addressing_mode": str(known.get("addressing_mode", "[N/A]")),
         "persistence_mode": "Enabled",
@@ -196,7 +261,9 @@ def values(driver: str, count: int, index: int, gpu: Gpu, told: dict) -> dict[st
         "remapped_rows.failure": "No",
         "gpu_recovery_action": "None",
         "clocks_event_reasons.active": "0x0000000000000001",
+        **(HEALTH if fabric.get("clusterUuid", "").strip("0-") else dict.fromkeys(HEALTH, "N/A")),
         **{f"fabric.{key}": str(value) for key, value in fabric.items()},
+        **told.get("cells", {}),
     }
 
 

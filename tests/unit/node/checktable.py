@@ -16,8 +16,16 @@ from k3env.protocol.profile import Profile
 DATA = os.path.join(os.path.dirname(__file__), "..", "..", "data", "checks")
 SOURCE = {"source": "a table"}
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "driver": {"open_module": True, "source": SOURCE},
+    "driver": {"version": "580.105.08", "open_module": True, "cpu": "aarch64", "source": SOURCE},
     "gpus": {"nvml": [], "proc": [], "pci": [], "source": [SOURCE]},
+    "fabric_manager": {"source": SOURCE},
+    **{
+        name: {"source": [SOURCE]}
+        for name in (
+            *("health", "repairs", "processes", "kernel_log", "build"),
+            *("fabric", "links", "channels", "daemon", "domain"),
+        )
+    },
 }
 
 
@@ -31,7 +39,7 @@ def rows(name: str) -> list[dict[str, Any]]:
 def judged(row: dict[str, Any], shaped: typing.Callable[[Any], Any] = lambda value: value) -> Finding:
     """Return the finding that a row's check comes to."""
     (rule,) = checks.select((row["check"],))
-    values = {fact: _fact(fact, shaped(row[fact.__name__])) for fact in rule.facts}
+    values = {fact: _fact(fact, shaped(row.get(fact.__name__, {}))) for fact in rule.facts}
     return checks.judge(rule, values, codec.decode(Profile, row.get("profile", {})))
 
 
@@ -44,7 +52,9 @@ def mismatches(finding: Finding, expect: dict[str, str]) -> list[str]:
     return wrong
 
 
-def _fact(fact: Any, value: dict[str, Any]) -> Any:
+def _fact(fact: Any, value: Any) -> Any:
+    if value is None:
+        return None
     if "unreadable" in value:
         return Unreadable(value["unreadable"], Evidence("a table"))
     return codec.decode(codec.hints(fact)["return"], {**DEFAULTS.get(fact.__name__, {}), **value})

@@ -13,8 +13,9 @@ import pytest
 import yaml
 
 from k3env.node import process
-from k3env.node.facts import Facts, gpu
-from k3env.node.facts.gpu import Driver, Gpu, Gpus, bus_id, driver, gpus
+from k3env.node.facts import Facts, gpu, smi
+from k3env.node.facts.gpu import Driver, Gpu, Gpus, driver, gpus
+from k3env.node.facts.smi import bus_id
 from k3env.node.machine import Machine
 from k3env.protocol.finding import Unreadable
 from k3env.protocol.profile import Profile
@@ -184,16 +185,12 @@ def test_a_warning_behind_the_rows_does_not_hide_them(node: Node) -> None:
 def test_a_field_that_the_driver_does_not_know_costs_only_itself(node: Node) -> None:
     unknown = RECORDED["unknown field"]["stdout"].replace("bogus", "compute_cap")
     node.smi(QUERY, unknown, 2)
-    node.smi("pci.bus_id", "00000000:00:06.0\n")
-    node.smi("pci.bus_id,name", "00000000:00:06.0, NVIDIA H200\n")
-    node.smi("pci.bus_id,compute_cap", unknown, 2)
-    node.smi("pci.bus_id,memory.total", "00000000:00:06.0, 143771 MiB\n")
+    node.smi("pci.bus_id,name,memory.total", "00000000:00:06.0, NVIDIA H200, 143771 MiB\n")
     assert nvml(node) == (Gpu("00000000:00:06.0", "NVIDIA H200", None, 143771),)
 
 
 def test_a_driver_that_knows_no_bus_ids_is_unreadable(node: Node) -> None:
-    node.smi(QUERY, RECORDED["unknown field"]["stdout"], 2)
-    node.smi("pci.bus_id", RECORDED["unknown field"]["stdout"], 2)
+    node.smi(QUERY, RECORDED["unknown field"]["stdout"].replace("bogus", "pci.bus_id"), 2)
     assert isinstance(nvml(node), Unreadable)
 
 
@@ -222,7 +219,7 @@ def test_rows(node: Node, cells: str, wanted: Gpu) -> None:
 
 
 def test_a_driver_that_does_not_answer(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "ANSWER_S", 0.3)
+    monkeypatch.setattr(smi, "ANSWER_S", 0.3)
     monkeypatch.setattr(process, "GRACE_S", 0.1)
     node.script("trap '' TERM; sleep 30")
     found = nvml(node)
