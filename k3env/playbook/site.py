@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,13 +21,32 @@ NAME = "k3env-site.yml"
 _VARIABLES = {
     "driver_min": "driver_min",
     "gpus_per_node": "gpus_per_node",
-    "gpu": "driver_min, gpus_per_node and trtllm_arch",
+    "trtllm_arch": "trtllm_arch",
     "paths": "trtllm_repo, trtllm_venv, cache_base, checkpoint and serve_config",
     "pins": "trtllm_commit, flashinfer_commit, fla_core_version and einops_version",
     "container": "container",
     "user": "k3_user",
     "vars": "its name",
 }
+
+
+@dataclass(frozen=True)
+class GpuKeys:
+    """What GPUs and driver must be, beside the variables driver_min, gpus_per_node and trtllm_arch."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = schema.CONFIG
+
+    driver: Optional[str] = None
+    """The driver that all nodes are meant to have, exactly: `580.105.08`."""
+    memory_used_mib: Optional[int] = None
+    """MiB that may be in use on a GPU before a job."""
+    xid_hours: Optional[float] = None
+    """How many hours an error in the kernel's log counts."""
+
+    def __post_init__(self) -> None:
+        _not_negative(self, "memory_used_mib", "xid_hours")
+        if self.driver is not None and not re.fullmatch(r"[0-9]+(\.[0-9]+)+", self.driver):
+            raise ValueError(f"driver must be a version such as 580.105.08, found {self.driver!r}")
 
 
 @dataclass(frozen=True)
@@ -100,6 +120,8 @@ class SiteKeys:
 
     severities: Optional[dict[str, Literal["fail", "warn", "info"]]] = None
     """Ids of checks, or globs such as `cache.*`; an exact id wins over a glob, a longer glob over a shorter."""
+    gpu: Optional[GpuKeys] = None
+    """What GPUs and driver must be, beside the variables driver_min, gpus_per_node and trtllm_arch."""
     cache: Optional[CacheKeys] = None
     """What the node-local cache base must offer."""
     system: Optional[SystemKeys] = None
@@ -140,7 +162,10 @@ def read(root: Node) -> Site:
     Raises DocumentError.
     """
     what = "a site file"
-    problems = [_foreign(root, key) for key, _ in root.items(what) if key in _VARIABLES]
+    problems = [_foreign(root, key, SiteKeys) for key, _ in root.items(what) if key in _VARIABLES]
+    gpu = root.child("gpu")
+    if gpu is not None and isinstance(gpu.content, dict):
+        problems += [_foreign(gpu, key, GpuKeys) for key in gpu.content if key in _VARIABLES]
     problems += [_no_template(root, key) for key, node in root.items(what) if is_template(node)]
     problems += _severities(root)
     if problems:
@@ -195,8 +220,8 @@ def _severities(root: Node) -> list[DocumentError]:
     return errors
 
 
-def _foreign(root: Node, key: str) -> DocumentError:
-    names = tuple(item.name for item in dataclasses.fields(SiteKeys))
+def _foreign(root: Node, key: str, keys: type[SiteKeys | GpuKeys]) -> DocumentError:
+    names = tuple(item.name for item in dataclasses.fields(keys))
     error = unknown_key(key, names, root, f"a site file has no key {key}")
     found = error.finding
     remedy = f"set {_VARIABLES[key]} as a variable, in the inventory"

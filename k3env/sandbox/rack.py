@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from k3env.sandbox.tray import Tray
 
-_FORMAT = 1
+_FORMAT = 2
 """Of a tray's composed files: a k3env that composes others says so here."""
 _RECORD = "tray.json"
 _COMPOSED = ("overlay", "bin", "lib")
@@ -119,7 +119,7 @@ class Rack:
     def _compose(self, host: str, spec: Spec) -> None:
         tray = self._root / host
         record = tray / _RECORD
-        wanted = {"format": _FORMAT, "k3env_sandbox": asdict(spec)}
+        wanted = json.loads(json.dumps({"format": _FORMAT, "k3env_sandbox": asdict(spec)}))
         if _read(record) == wanted:
             tools.mend_python(tray)
             return

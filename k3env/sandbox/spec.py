@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from k3env.errors import InventoryError, nearest
@@ -45,7 +45,7 @@ class Spec:
     driver: str = "580.105.08"  # nvidia-smi of a GB300 tray in a public log
     free_gib: int = 2000
     fault: Fault | None = None
-    cells: Mapping[str, str] = field(default_factory=dict)
+    cells: tuple[tuple[str, str], ...] = ()
     """What nvidia-smi prints on it where the tray is ill, by field: {"fabric.state": "In Progress"}."""
     links_down: tuple[int, ...] = ()
     """NVLinks that are down on every GPU."""
@@ -126,10 +126,10 @@ def _fault(host: str, value: Any) -> Fault | None:
     return Fault(kind)
 
 
-def _cells(host: str, value: Any) -> dict[str, str]:
+def _cells(host: str, value: Any) -> tuple[tuple[str, str], ...]:
     if not isinstance(value, Mapping) or not all(isinstance(part, str) for item in value.items() for part in item):
         raise _wrong(host, "cells", 'texts by field, such as {"fabric.state": "In Progress"}', value)
-    return dict(value)
+    return tuple(sorted(value.items()))
 
 
 def _numbers(key: str) -> Any:

@@ -98,7 +98,8 @@ REFUSED = [
     ("cache: {free_inodes: 1.5}\n", "1:22", "must be a whole number", "1.5"),
     ("cache: {free_gib: 1}\ncache: {free_gib: 2}\n", "2:1", "given twice", ""),
     ("driver_min: 590\n", "1:1", "no key driver_min", "set driver_min as a variable"),
-    ("gpu: {driver_min: 590}\n", "1:1", "no key gpu", "as a variable, in the inventory"),
+    ("gpu: {driver_min: 590}\n", "1:7", "no key driver_min", "set driver_min as a variable, in the inventory"),
+    ("gpu: {driver: r580}\n", "1:15", "driver must be a version", "580.105.08"),
     ("pins: {}\n", "1:1", "no key pins", "trtllm_commit"),
     ("\tcache: {}\n", "1:1", "tab", "spaces"),
 ]
