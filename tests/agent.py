@@ -40,7 +40,10 @@ class Agent:
     def start(self, after: int = 0, action: str = "run", host: str = "node") -> Start:
         """Return a Start for this node."""
         digest = payload.build().digest
-        return Start(self.run, host, "me@here", 1, after, action, digest, str(self.state), self.overlay)
+        return Start(
+            self.run, host, "me@here", after=after, action=action, payload=digest,
+            state_dir=str(self.state), overlay=self.overlay,
+        )  # fmt: skip
 
     def follow(
         self,

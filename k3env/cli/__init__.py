@@ -10,10 +10,17 @@ from invoke.collection import Collection
 def namespace() -> Collection:
     """Return all tasks of k3env."""
     keep_bytecode()
-    from k3env.cli import bundle, describe, explain, inventory, provision, runs, sandbox, schema
+    from k3env.cli import bundle, describe, explain, inventory, leases, provision, runs, sandbox, schema
 
     tasks = Collection(
-        *provision.TASKS, *runs.TASKS, *inventory.TASKS, *describe.TASKS, *explain.TASKS, *schema.TASKS, *bundle.TASKS
+        *provision.TASKS,
+        *runs.TASKS,
+        *leases.TASKS,
+        *inventory.TASKS,
+        *describe.TASKS,
+        *explain.TASKS,
+        *schema.TASKS,
+        *bundle.TASKS,
     )
     tasks.add_collection(Collection("sandbox", *sandbox.TASKS))
     return tasks

@@ -34,7 +34,7 @@ def command(*options: Option, positional: Sequence[str] = (), **keywords: Any) -
             auto_shortflags=False,
             positional=list(positional),
             iterable=[option.name for option in options if option.default == []],
-            help={option.name.replace("_", "-"): option.help for option in options},
+            help={option.flag: option.help for option in options},
             **keywords,
         )(run)
         return made

@@ -20,6 +20,11 @@ class Option:
     help: str
     default: Any = None
 
+    @property
+    def flag(self) -> str:
+        """Its name on the command line; one that is a word of Python has a `_` behind it, which is left out."""
+        return self.name.rstrip("_").replace("_", "-")
+
 
 TARGETING = (
     Option("hosts", "who: hostlist, group, glob, ~regex, @file; :& and :! combine"),
