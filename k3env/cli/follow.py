@@ -15,7 +15,7 @@ from typing import Any
 
 from k3env.cli.options import Options, parse
 from k3env.cli.play import finish, limits, owner, watcher
-from k3env.cli.secrets import ask_become_pass, ask_passphrase
+from k3env.cli.secrets import ask_become_pass, ask_passphrase, check_key
 from k3env.cli.view import View
 from k3env.cli.who import Who, trays, who
 from k3env.connections.road import Road
@@ -33,6 +33,16 @@ from k3env.runner.run import Run
 from k3env.runner.targets import Targets, become
 
 _ROAD_ENDS = (ROAD, UNREACHABLE, NOTRUN)
+_ROAD = (
+    "forks",
+    "connection",
+    "user",
+    "private_key",
+    "accept_new_host_keys",
+    "become",
+    "become_user",
+    "ask_become_pass",
+)
 _ALL = Policy(max_fail_percentage=100)
 """A host that can't be followed must not keep us from the others."""
 
@@ -69,12 +79,14 @@ def follow(raw: dict[str, Any], action: str) -> int:
 
     Raises UsageError for a run that is not known, Unreachable where the nodes that may know it can't be asked.
     """
-    run, asked = str(raw.pop("run") or ""), parse(raw)
+    run, asked = str(raw.pop("run") or ""), check_key(parse(raw))
     if asked.hosts is not None:
         with trays(who(asked)) as reached:
             return _go_on(_from_nodes(run, asked, reached), asked, action)
     trail = _from_record(Record.find(run), asked)
     names = {name for hosts in trail.left.values() for name in hosts}
+    if names:
+        trail.options = check_key(trail.options)
     chosen = who(trail.options) if names else None
     if chosen is not None:
         chosen = replace(chosen, hosts=tuple(host for host in chosen.hosts if host.name in names))
@@ -208,10 +220,11 @@ def _tell(view: View, trail: _Trail) -> None:
 
 
 def _as_begun(header: Header, asked: Options) -> Options:
-    """Return the options by which the run found its hosts, with the new command's patience."""
+    """Return the options by which the run found its hosts, with the new command's patience, and its road where told."""
     kept: Mapping[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in header.options.items()
     }
-    begun = replace(Options(**kept), timeout=asked.timeout, reconnect_timeout=asked.reconnect_timeout)
+    road = {name: value for name in _ROAD if (value := getattr(asked, name)) != getattr(Options(), name)}
+    begun = replace(Options(**kept), timeout=asked.timeout, reconnect_timeout=asked.reconnect_timeout, **road)
     # Which hosts failed in an earlier run may have changed since; those that this run is for are known.
     return replace(begun, limit=None) if "run:" in (begun.limit or "") else begun

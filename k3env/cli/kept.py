@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from k3env.cli.options import Options
 from k3env.cli.play import limits, owner
-from k3env.cli.secrets import ask_become_pass, ask_passphrase, check_key
+from k3env.cli.secrets import ask_become_pass, ask_passphrase
 from k3env.cli.who import Who
 from k3env.connections.road import Road
 from k3env.documents.templates import Scope
@@ -44,7 +44,6 @@ class Asked:
 
 def ask_nodes(options: Options, reached: Who, wanted: str = "") -> Asked:
     """Ask all hosts for their runs; `wanted`: the beginning of one run's name, which is then told with its tasks."""
-    check_key(options)
     password = ask_become_pass(options)
     places = {host.name: _place(host, options, password) for host in reached.hosts}
     road = Road(ask=ask_passphrase, accept_new=options.accept_new_host_keys)

@@ -42,9 +42,9 @@ def play(options: Options) -> int:
     """
     playbook = load(options.playbook or DEFAULT_PLAYBOOK)
     options = as_recorded(options)
+    options = check_key(options)
     chosen = who(options)
     warn(chosen.inventory, sys.stderr)
-    check_key(options)
     with trays(chosen) as reached:
         hosts = playbook.targets(reached.inventory, reached.hosts)
         plans = compile_playbook(playbook, hosts, asked(options))

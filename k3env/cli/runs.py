@@ -56,8 +56,10 @@ def runs(**raw: Any) -> int:
         lines = list(_recorded())
     else:
         from k3env.cli.kept import ask_nodes
+        from k3env.cli.secrets import check_key
         from k3env.cli.who import trays, who
 
+        options = check_key(options)
         with trays(who(options)) as reached:
             asked = ask_nodes(options, reached)
         lines, problems = list(_kept(asked)), asked.answers.problems

@@ -86,7 +86,7 @@ def as_recorded(options: Options) -> Options:
     """Return options that mean the same from another directory and another environment, for `attach` and `cancel`."""
     inventory = tuple(_absolute(name) if Path(name).exists() else name for name in _given(options))
     extra_vars = tuple(f"@{_absolute(word[1:])}" if word.startswith("@") else word for word in options.extra_vars)
-    key = str(Path(options.private_key).expanduser().resolve()) if options.private_key else None
+    key = _absolute(str(Path(options.private_key).expanduser())) if options.private_key else None
     hosts, limit = _pinned(options.hosts), _pinned(options.limit)
     return replace(options, hosts=hosts, limit=limit, inventory=inventory, extra_vars=extra_vars, private_key=key)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Optional
 
 PIPE_S = 5.0
-"""For all that is written into a pipe."""
+"""For all that is written into a pipe, where nothing else is said."""
 
 _KINDS = {
     stat.S_IFDIR: "is a directory",
@@ -30,8 +30,8 @@ class NoFile(Exception):
         self.remedy = remedy
 
 
-def read(path: Path, at_most: int) -> bytes:
-    """Return the first bytes of a file, or of what is written into a pipe within 5 s.
+def read(path: Path, at_most: int, pipe_s: float = PIPE_S) -> bytes:
+    """Return the first bytes of a file, or of what is written into a pipe within some seconds.
 
     Raises NoFile, OSError, and ValueError for a path with a NUL.
     """
@@ -39,7 +39,7 @@ def read(path: Path, at_most: int) -> bytes:
     try:
         kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
         if kind == stat.S_IFIFO:
-            return _from_pipe(descriptor, at_most)
+            return _from_pipe(descriptor, at_most, pipe_s)
         if kind != stat.S_IFREG:
             raise NoFile(_KINDS.get(kind, "is no file"))
         with open(descriptor, "rb", closefd=False) as file:
@@ -48,12 +48,12 @@ def read(path: Path, at_most: int) -> bytes:
         os.close(descriptor)
 
 
-def _from_pipe(descriptor: int, at_most: int) -> bytes:
-    data, end = bytearray(), time.monotonic() + PIPE_S
+def _from_pipe(descriptor: int, at_most: int, pipe_s: float) -> bytes:
+    data, end = bytearray(), time.monotonic() + pipe_s
     while len(data) < at_most:
         ready, _, _ = select.select([descriptor], [], [], max(0.0, end - time.monotonic()))
         if not ready:
-            raise NoFile(f"is a pipe that was not written to its end within {PIPE_S:.0f} s", "write to a file first")
+            raise NoFile(f"is a pipe that was not written to its end within {pipe_s:.0f} s", "write to a file first")
         chunk = os.read(descriptor, at_most - len(data))
         if not chunk:
             break
