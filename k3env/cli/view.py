@@ -8,11 +8,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TextIO
 
+from k3env.protocol import codec
 from k3env.protocol.event import Event
-from k3env.protocol.finding import printable
-from k3env.protocol.line import FAILED, NOTRUN, RESULT, ROAD, UNREACHABLE
+from k3env.protocol.finding import Finding, printable
+from k3env.protocol.host_outcome import TaskOutcome
+from k3env.protocol.line import BEGIN, FAILED, NOTRUN, RESULT, ROAD, UNREACHABLE
 from k3env.protocol.outcome import Fold
 from k3env.protocol.plan import Task
 from k3env.reports import text
@@ -42,7 +45,9 @@ class View:
         self._pending: list[str] = []
         self._told: dict[str, set[str]] = {}
         self._urgent: dict[str, list[str]] = {}
-        self._told_at = 0.0
+        self._notes: dict[Finding, list[str]] = {}
+        self._noted: set[tuple[str, str]] = set()
+        self._told_at = self._noted_at = 0.0
         self._ended: set[str] = set()
         self._since: dict[str, float] = {}
         self._still = time.monotonic()
@@ -78,6 +83,12 @@ class View:
         elif event.kind == RESULT and event.task is not None:
             if self._verbose or event.data.get("status") == "failed":
                 self._urgent.setdefault(event.task, []).append(host)
+        elif event.kind == BEGIN:
+            for finding in codec.decode(tuple[Finding, ...], event.data.get("findings", [])):
+                if (host, finding.id) not in self._noted:
+                    self._noted_at = self._noted_at if self._notes else time.monotonic()
+                    self._noted.add((host, finding.id))
+                    self._notes.setdefault(finding, []).append(host)
         elif event.kind == "task":
             self._since[host] = time.monotonic()
         self._settle()
@@ -89,6 +100,8 @@ class View:
 
     def tick(self) -> None:
         """Keep the picture fresh, and tell what can't wait until its task has settled: together, if it is the same."""
+        if self._notes and time.monotonic() - self._noted_at > TOGETHER_S:
+            self._tell_notes()
         if self._urgent and time.monotonic() - self._told_at > TOGETHER_S:
             self._told_at = time.monotonic()
             urgent, self._urgent = self._urgent, {}
@@ -107,6 +120,7 @@ class View:
 
     def end_play(self) -> None:
         """Tell what is left to tell, and take the table away."""
+        self._tell_notes()
         for task in list(self._pending):
             self._tell(task, sorted(self._hosts[task]))
         self._pending = []
@@ -178,10 +192,10 @@ class View:
         fresh = [host for host in hosts if host not in told]
         told.update(fresh)
         shown = text.results(
-            {host: self._fold.task(host, task) for host in fresh},
+            {host: self._without_notes(host, self._fold.task(host, task)) for host in fresh},
             diff=self._diff,
             verbose=self._verbose,
-            width=self._console.width if self._console is not None else text.WIDTH,
+            width=self._width,
         )
         if not shown:
             return
@@ -189,6 +203,21 @@ class View:
             self._say(text.heading("TASK", self._names.get(task, task)))
             self._heading = task
         self._say(shown)
+
+    def _tell_notes(self) -> None:
+        """Tell what is said of whole hosts as they begin."""
+        notes, self._notes = self._notes, {}
+        for finding, hosts in notes.items():
+            self._say(text.note(finding, sorted(hosts), width=self._width))
+
+    def _without_notes(self, host: str, task: TaskOutcome) -> TaskOutcome:
+        """Return a task without what was told of its host already."""
+        left = tuple(finding for finding in task.findings if (host, finding.id) not in self._noted)
+        return replace(task, findings=left)
+
+    @property
+    def _width(self) -> int:
+        return self._console.width if self._console is not None else text.WIDTH
 
     def _say(self, styled: Styled) -> None:
         if self._console is None:

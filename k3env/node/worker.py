@@ -13,10 +13,11 @@ from contextlib import suppress
 
 from k3env.node import about
 from k3env.node.cancel import Cancel
-from k3env.protocol.line import BEGIN, END, PLAN_VERSION, RESULT, TASK
+from k3env.protocol.line import BEGIN, END, FINISH, PLAN_VERSION, RESULT, TASK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any, Callable, Optional
 
     from k3env.node.journal import Journal
@@ -25,9 +26,14 @@ if TYPE_CHECKING:
     Emit = Callable[[str, Optional[str], dict[str, Any]], None]
 
 
-def work(plan: dict[str, Any], emit: Emit, perform: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Run all tasks; a failed one that is not ignored ends the run."""
-    emit(BEGIN, None, {"tasks": len(plan["tasks"])})
+def work(
+    plan: dict[str, Any],
+    emit: Emit,
+    perform: Callable[[dict[str, Any]], dict[str, Any]],
+    findings: Sequence[dict[str, Any]] = (),
+) -> None:
+    """Run all tasks; a failed one that is not ignored ends the run. `findings` are about the run as a whole."""
+    emit(BEGIN, None, {"tasks": len(plan["tasks"]), **({"findings": list(findings)} if findings else {})})
     status = "ok"
     for task in plan["tasks"]:
         emit(TASK, task["id"], {"module": task["module"], "name": task["name"]})
@@ -61,6 +67,15 @@ def main(start: dict[str, Any], plan: bytes, secrets: bytes, run_dir: str, notif
         busy = claim_changes(start)
         if busy is not None:
             return _refuse(journal, "run.busy", *busy)
+    findings: list[dict[str, Any]] = []
+    if wanted.get("when_unfollowed", FINISH) == FINISH and _changes(wanted):
+        from k3env.node.lasting import look
+
+        findings = look(start, os.path.dirname(os.path.dirname(run_dir)))
+        refusing = [finding for finding in findings if finding["status"] == "fail"]
+        if refusing:
+            journal.append(END, None, {"status": "failed", "findings": refusing})
+            return 1
     values: dict[str, str] = json.loads(secrets)
     emit = _masked(journal, values)
     performer: list[Performer] = []
@@ -72,7 +87,7 @@ def main(start: dict[str, Any], plan: bytes, secrets: bytes, run_dir: str, notif
             performer.append(Performer.begin(start, wanted, values, run_dir, emit, cancel))
         return performer[0].perform(task)
 
-    work(wanted, emit, perform)
+    work(wanted, emit, perform, findings)
     if performer:
         from k3env.node.prune import prune
 

@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 from k3env.protocol import codec
 from k3env.protocol.finding import SCOPES, SEVERITIES, STATUSES, Finding, Result
-from k3env.protocol.line import END, KINDS, RESULT, VERSION
+from k3env.protocol.line import BEGIN, END, KINDS, RESULT, VERSION
 
 ENDS = ("ok", "failed", "cancelled")
 MAX_DEPTH = 32
@@ -57,17 +57,17 @@ def parse(line: bytes) -> Event:
 
 
 def _look_into(kind: str, data: dict[str, Any]) -> None:
-    """Raise ValueError for a result or an end that reports could not tell."""
+    """Raise ValueError for a result, a beginning or an end that reports could not tell."""
     findings: tuple[Finding, ...] = ()
     if kind == RESULT:
         result: Result = codec.decode(Result, data)
         findings = result.findings
         if result.status not in RESULTS:
             raise ValueError(f"no result is {result.status!r:.40}")
-    elif kind == END:
+    elif kind in (BEGIN, END):
         findings = codec.decode(tuple[Finding, ...], data.get("findings", []))
-        if data.get("status", ENDS[0]) not in ENDS:
-            raise ValueError(f"no run ends {data['status']!r:.40}")
+    if kind == END and data.get("status", ENDS[0]) not in ENDS:
+        raise ValueError(f"no run ends {data['status']!r:.40}")
     for item in findings:
         if item.status not in STATUSES or item.severity not in SEVERITIES or item.scope not in SCOPES:
             raise ValueError(f"no finding is {item.status!r:.40}, {item.severity!r:.40}, {item.scope!r:.40}")

@@ -107,6 +107,8 @@ class HostFold:
         self._cancelled = self._simulated = False
         self._happened: Optional[_Happened] = None
         self._hit: Optional[str] = None
+        self._notes: dict[str, tuple[Optional[str], Finding]] = {}
+        """By its id, a finding about a run as a whole, with the task that it is told with: the first one after it."""
 
     def add(self, event: Event, arrived: Optional[float] = None) -> None:
         """Take in an event; `arrived`, seconds since 1970, where it comes straight from the node."""
@@ -132,6 +134,9 @@ class HostFold:
     def begin(self, event: Event) -> None:
         self._ended = None
         self.live = Live("running")
+        for finding in codec.decode(tuple[Finding, ...], event.data.get("findings", [])):
+            left = (id for id, task in self._tasks.items() if task.status == NOTRUN)
+            self._notes.setdefault(finding.id, (next(left, None), finding))
 
     def task(self, event: Event) -> None:
         self._running = self._known(event).id
@@ -199,13 +204,17 @@ class HostFold:
     def seen(self, id: str) -> TaskOutcome:
         """Return a task, which tells of what happened to its host if it was the one that was hit."""
         task, item = self._tasks[id], self._happened
+        notes = tuple(finding for at, finding in self._notes.values() if at == id)
+        if notes:
+            task = replace(task, findings=(*notes, *task.findings))
         if item is None or id != self._hit or item.finding is None:
             return task
         finding = replace(item.finding, subject=item.finding.subject or self._name)
+        told = replace(task, findings=(*task.findings, finding))
         if task.status != NOTRUN:
-            return replace(task, findings=(*task.findings, finding))
+            return told
         status = FAILED if item.kind == FAILED else NOTRUN
-        return replace(task, status=status, message=item.message or finding.message, findings=(finding,))
+        return replace(told, status=status, message=item.message or finding.message)
 
     def outcome(self) -> HostOutcome:
         tasks = tuple(self.seen(id) for id in self._tasks)

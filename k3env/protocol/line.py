@@ -4,6 +4,7 @@ from __future__ import annotations
 
 VERSION = 1
 PLAN_VERSION = 1
+FINISH = "finish"  # of a plan: what becomes of its worker when nobody follows it
 LINE_BYTES = 64 * 1024
 
 # Kinds, in the order in which a run sends them. `hello` and `lost` are the boot code's and have no sequence number.

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
+from k3env.protocol.line import FINISH as FINISH
 from k3env.protocol.line import PLAN_VERSION
 
 APPLY, CHECK = "apply", "check"
-FINISH, STOP = "finish", "stop"
+STOP = "stop"
 
 
 @dataclass(frozen=True)

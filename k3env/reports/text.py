@@ -102,6 +102,12 @@ def finding(item: Finding, *, indent: int = 0, width: int = WIDTH) -> Styled:
     return join(parts)
 
 
+def note(item: Finding, hosts: Sequence[str], *, width: int = WIDTH) -> Styled:
+    """Return a finding about whole hosts, under the names of those of which the same is told."""
+    named = line((_COUNTED[item.status], item.status), (f": [{_one_line(fold(hosts))}]", ""))
+    return join((named, finding(item, indent=2, width=width)))
+
+
 def across(items: Iterable[Finding], *, verbose: bool = False, width: int = WIDTH) -> Styled:
     """Return the findings about several hosts together, under a heading if there are any to tell."""
     found = list(items)
@@ -151,7 +157,8 @@ class _Told:
 
 
 def _tell(host: str, task: TaskOutcome, diff: bool, verbose: bool, width: int) -> _Told:
-    status = UNREACHABLE if task.status == NOTRUN else task.status
+    lost = task.status == NOTRUN and any(item.status == FAIL for item in task.findings)
+    status = UNREACHABLE if lost else task.status
     told = [item for item in task.findings if verbose or item.status in _TOLD]
     below = [changes(task.changes)] if diff else []
     # A finding about the host itself is the same finding on the next one.
