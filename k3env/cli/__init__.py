@@ -10,10 +10,11 @@ from invoke.collection import Collection
 def namespace() -> Collection:
     """Return all tasks of k3env."""
     keep_bytecode()
-    from k3env.cli import bundle, describe, explain, inventory, leases, provision, runs, sandbox, schema
+    from k3env.cli import bundle, describe, explain, inventory, leases, preflight, provision, runs, sandbox, schema
 
     tasks = Collection(
         *provision.TASKS,
+        *preflight.TASKS,
         *runs.TASKS,
         *leases.TASKS,
         *inventory.TASKS,

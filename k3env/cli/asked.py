@@ -18,6 +18,7 @@ def asked(options: Options) -> compiling.Options:
         skip_tags=options.skip_tags,
         start_at_task=options.start_at_task,
         check=options.check,
+        context=options.context,
         extra=extra(options.extra_vars),
         site=site(options),
     )

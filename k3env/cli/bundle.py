@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from k3env.cli.command import command
 from k3env.cli.options import PLAYING, Option, parse
+from k3env.cli.readonly import refuse_more
 from k3env.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,9 +70,15 @@ def compiled(options: Any) -> Bundle:
 
     playbook = load(options.playbook)
     plans = compile_alone(playbook, asked(options), USER)
-    for plan in plans:
-        for task in plan.tasks:
-            _refuse_more_than_checks(task)
+    refuse_more(task for plan in plans for task in plan.tasks)
+    for task in (task for plan in plans for task in plan.tasks if task.skip is None):
+        if task.become_user or task.environment:
+            raise UsageError(
+                f"{task.position}: a bundle runs its checks as who starts it",
+                expected="verify: with nothing around it",
+                found="become_user" if task.become_user else "environment",
+                remedy="leave that out; root reads what belongs to a job's user as that user",
+            )
     if not any(task.skip is None for plan in plans for task in plan.tasks):
         raise UsageError(
             "no task is left to run", expected="at least one task", found="none", remedy="see the playbook's tags"
@@ -82,18 +89,6 @@ def compiled(options: Any) -> Bundle:
     }
     encoded = tuple(codec.encode(plan) for plan in plans)
     return Bundle(__version__, playbook.name, encoded, dict(sorted(index.items())))
-
-
-def _refuse_more_than_checks(task: Any) -> None:
-    if task.skip is not None or (task.module == "verify" and not task.become_user and not task.environment):
-        return
-    more = task.module if task.module != "verify" else "become_user" if task.become_user else "environment"
-    raise UsageError(
-        f"{task.position}: a bundle only verifies",
-        expected="tasks with verify: and nothing around them",
-        found=more,
-        remedy="leave that task out by --tags or --skip-tags, or take the playbook preflight",
-    )
 
 
 def _pythons(python: str) -> list[str]:

@@ -24,7 +24,7 @@ def command(*options: Option, positional: Sequence[str] = (), **keywords: Any) -
 
     def decorate(body: Body) -> Task[Any]:
         @functools.wraps(body)
-        def run(context: Any, **raw: Any) -> None:
+        def run(invoked: Any, /, **raw: Any) -> None:
             code = guarded(lambda: body(**raw), str(raw.get("output") or "text"))
             if code:
                 raise Exit(code=code)
@@ -85,6 +85,6 @@ def _defect(error: Exception) -> K3Error:
 
 def _signature(options: Sequence[Option]) -> inspect.Signature:
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters = [inspect.Parameter("context", kind)]
+    parameters = [inspect.Parameter("invoked", kind)]
     parameters += [inspect.Parameter(option.name, kind, default=option.default) for option in options]
     return inspect.Signature(parameters)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from k3env.errors import UsageError, nearest
+from k3env.protocol.context import CONTEXTS
+from k3env.protocol.context import DEFAULT as DEFAULT_CONTEXT
 
 OUTPUTS = ("text", "json", "jsonl")
 DEFAULT_PLAYBOOK = "trtllm"
@@ -63,7 +65,14 @@ SHOWING = (
     Option("output", "text, json or jsonl", "text"),
     Option("v", "more: every task of every host", False),
 )
-ALL = (*TARGETING, *PLAYING, *WHEN, *DETACHING, *REACHING, *SHOWING)
+REPORTS = (*OUTPUTS, "junit", "nagios", "prometheus")
+CHECKING = (
+    Option("context", f"what is checked, in what time: {', '.join(CONTEXTS)} (default {DEFAULT_CONTEXT})"),
+    Option("fail_on", "warn: count warnings as failures"),
+    Option("output", ", ".join(REPORTS), "text"),
+    Option("output_file", "write what --output says there, at once, instead of to stdout"),
+)
+ALL = (*TARGETING, *PLAYING, *WHEN, *DETACHING, *REACHING, *SHOWING, *CHECKING)
 
 
 @dataclass(frozen=True)
@@ -97,10 +106,13 @@ class Options:
     ask_become_pass: bool = False
     output: str = "text"
     v: bool = False
+    context: str = DEFAULT_CONTEXT
+    fail_on: str = "fail"
+    output_file: str | None = None
 
 
-def parse(raw: dict[str, Any]) -> Options:
-    """Check the texts that Invoke hands over.
+def parse(raw: dict[str, Any], outputs: tuple[str, ...] = OUTPUTS) -> Options:
+    """Check the texts that Invoke hands over; `outputs` are what this task can print.
 
     Raises UsageError naming the option, what was expected, and the nearest right value.
     """
@@ -112,7 +124,7 @@ def parse(raw: dict[str, Any]) -> Options:
             raise UsageError(
                 f"--{_dashed(name)} is empty", expected="a value", found="''", remedy="give it, or leave it out"
             )
-        values[name] = _READERS.get(name, _text)(name, value)
+        values[name] = (_one_of(*outputs) if name == "output" else _READERS.get(name, _text))(name, value)
     return Options(**values)
 
 
@@ -197,6 +209,7 @@ _READERS: dict[str, Any] = {
     "timeout": _number,
     "reconnect_timeout": _number,
     "forks": _forks,
-    "output": _one_of(*OUTPUTS),
+    "context": _one_of(*CONTEXTS),
+    "fail_on": _one_of("fail", "warn"),
     "connection": _one_of("ssh", "openssh", "local", "chroot", "podman", "docker", "enroot", "slurm"),
 }

@@ -6,8 +6,10 @@ import getpass
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from k3env.cli import jobs
 from k3env.cli.asked import asked
@@ -24,7 +26,7 @@ from k3env.playbook import Compiled, Play, compile_playbook, load
 from k3env.protocol.event import Event
 from k3env.protocol.finding import FAIL
 from k3env.protocol.outcome import Fold, Outcome
-from k3env.protocol.plan import STOP
+from k3env.protocol.plan import STOP, Task
 from k3env.reports import document
 from k3env.runner.host import Limits
 from k3env.runner.policy import Policy
@@ -35,11 +37,30 @@ from k3env.runner.targets import Targets, become
 SANDBOX_RECONNECT_S, RECONNECT_S = 20.0, 300.0
 
 
-def play(options: Options) -> int:
+class Finish(Protocol):
+    """How a run is told when it has ended; returns the exit code."""
+
+    def __call__(
+        self, fold: Fold, view: View, options: Options, header: Header, duration_s: float, meant: bool = False
+    ) -> int: ...
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a run is told."""
+
+    view: type[View]
+    finish: Finish
+    refuse: Callable[[Iterable[Task]], None] = lambda tasks: None
+    """Raises UsageError for tasks that this command does not do."""
+
+
+def play(options: Options, style: Style | None = None) -> int:
     """Run the playbook on the hosts; return the exit code.
 
     Everything is read and checked before a host is contacted. Raises K3Error.
     """
+    style = style or Style(View, finish)
     playbook = load(options.playbook or DEFAULT_PLAYBOOK)
     options = as_recorded(options)
     options = check_key(options)
@@ -49,11 +70,12 @@ def play(options: Options) -> int:
         hosts = playbook.targets(reached.inventory, reached.hosts)
         plans = compile_playbook(playbook, hosts, asked(options))
         _refuse_nothing(plans, options)
+        style.refuse(task for each in plans for made in each.values() for task in made.plan.tasks)
         if options.detach:
             refuse_attended(options, playbook.plays, hosts, plans)
         if options.list_hosts:
             return _list(options, plans)
-        return _run(options, reached, playbook.plays, hosts, plans)
+        return _run(options, reached, playbook.plays, hosts, plans, style)
 
 
 def _list(options: Options, plans: Sequence[Mapping[str, Compiled]]) -> int:
@@ -90,6 +112,7 @@ def _run(
     plays: Sequence[Play],
     hosts: Sequence[Sequence[Host]],
     plans: Sequence[Mapping[str, Compiled]],
+    style: Style,
 ) -> int:
     secrets = resolve(made.plan for play in plans for made in play.values())
     password = ask_become_pass(options)
@@ -97,7 +120,7 @@ def _run(
     header = _header(new_run(), begun, options, plays, plans)
     fold = Fold(header.run, header.started, header.tasks(), check=options.check)
     record = Record.begin(header)
-    view = View(fold, output=options.output, diff=options.diff, verbose=options.v)
+    view = style.view(fold, output=options.output, diff=options.diff, verbose=options.v)
     road = Road(ask=ask_passphrase, accept_new=options.accept_new_host_keys)
     targets = Targets(header.run, owner(), road, secrets, jobs.allowed(options), detached=options.detach)
     running = Run(record, fold, limits(options, reached), options.forks, watcher(view, options, header.run))
@@ -138,7 +161,7 @@ def _run(
         for line in told(header.run, sorted({host for _, host in running.at_work}), options):
             view.notice(line)
     left = options.detach and not fold.interrupted
-    return finish(fold, view, options, header, time.time() - begun, meant=left)
+    return style.finish(fold, view, options, header, time.time() - begun, meant=left)
 
 
 def _header(

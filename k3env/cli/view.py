@@ -127,9 +127,17 @@ class View:
         if self._live is not None:
             self._live.stop()
 
+    def width(self) -> int | None:
+        """Return the terminal's width, or None where there is none."""
+        return self._console.width if self._console is not None else None
+
+    def end(self, styled: Styled) -> None:
+        """Say how it ended."""
+        self._say(styled)
+
     def recap(self) -> None:
         """Tell how it ended, each host once."""
-        width = self._console.width if self._console is not None else None
+        width = self.width()
         outcome = self._fold.outcome()
         self._say(text.across(outcome.across, verbose=self._verbose, width=width or text.WIDTH))
         self._say(text.recap(outcome, width=width))

@@ -60,7 +60,10 @@ def nagios(outcome: Outcome, *, fail_on_warn: bool = False) -> str:
     data = [f"{status}={sum(item.status == status for item in found)};;;0" for status in STATUSES]
     data.append(f"time={outcome.duration_s:.3f}s;;;0")
     rows = [f"PREFLIGHT {_STATES[code]} - {_plain(told)[:_LINE]} | {' '.join(data)}"]
-    rows += [f"{item.status.upper()} {_plain(_brief(item))}" for item in found if item.status in (FAIL, UNKNOWN, WARN)]
+    for name, items in (*((host.name, _cases(host)[0]) for host in outcome.hosts.values()), ("", outcome.across)):
+        where = f"{name}: " if name and len(outcome.hosts) > 1 else ""
+        matter = (item for item in items if item.status in (FAIL, UNKNOWN, WARN))
+        rows += [_plain(f"{item.status.upper()} {where}{_brief(item)}") for item in matter]
     return "\n".join(rows) + "\n"
 
 

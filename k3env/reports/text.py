@@ -125,11 +125,17 @@ def recap(outcome: Outcome, *, width: Optional[int] = None) -> Styled:
     column = max((len(_one_line(name)) for name in outcome.hosts), default=0)
     parts = [heading("PLAY RECAP")]
     parts += [_entry(host, column, width) for host in outcome.hosts.values()]
-    simulated = [name for name, host in outcome.hosts.items() if host.simulated]
-    if simulated:
-        told = f"simulated: {fold(simulated)}: nodes of the sandbox; their driver, GPUs and free space are made up"
-        parts.append(join(_paragraph("", told, 0, width or len(told))))
+    parts.append(simulated(outcome, width=width))
     return join(parts)
+
+
+def simulated(outcome: Outcome, *, width: Optional[int] = None) -> Styled:
+    """Return what is to be known about nodes of the sandbox, if there are any."""
+    names = [name for name, host in outcome.hosts.items() if host.simulated]
+    if not names:
+        return Styled()
+    told = f"simulated: {fold(names)}: nodes of the sandbox; their driver, GPUs and free space are made up"
+    return join(_paragraph("", told, 0, width or len(told)))
 
 
 def _by_task(hosts: Iterable[HostOutcome]) -> list[tuple[str, dict[str, TaskOutcome]]]:

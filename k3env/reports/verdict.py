@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Optional
+from typing import Any, Optional
 
 from k3env.protocol.context import CONTEXTS, DEFAULT, NEEDS_STEP, STEP
 from k3env.protocol.finding import FAIL, PASS, SKIP, STATUSES, UNKNOWN, WARN, Finding
@@ -17,16 +18,23 @@ from k3env.reports.styled import Styled, join, line
 _ORDER = (FAIL, UNKNOWN, WARN, SKIP, PASS)
 _WORDS = {FAIL: "failed", UNKNOWN: "unknown", WARN: "warned", SKIP: "skipped", PASS: "passed"}
 _SEVERE = "fail"
+_TEXTS = ("subject", "message", "expected", "found", "remedy")
 
 
 def report(outcome: Outcome, context: str, *, verbose: bool = False, width: int = text.WIDTH) -> Styled:
     """Return the findings, told once for all hosts that say the same, a line for each kind of host, the verdict."""
     several = len(outcome.hosts) > 1
-    parts = [_told(hosts, item, several, width) for item, hosts in _folded(outcome, verbose)]
-    parts += [text.finding(item, width=width) for item in outcome.across if verbose or _matters(item)]
-    spaced = [part for told in parts for part in (told, line())]
-    hosts = [_hosts(outcome), line()] if several else []
-    return join((*spaced, *hosts, sentence(outcome, context)))
+    parts: list[Styled] = []
+    before: list[str] = []
+    for item, hosts in _folded(outcome, verbose):
+        if several and hosts != before:
+            parts.append(line((f"{fold(hosts)}:", "header")))
+        parts += [text.finding(item, indent=2 * several, width=width), line()]
+        before = hosts
+    for item in (item for item in outcome.across if verbose or _matters(item)):
+        parts += [text.finding(item, width=width), line()]
+    parts += [_hosts(outcome), line()] if several else []
+    return join((*parts, sentence(outcome, context), text.simulated(outcome, width=width)))
 
 
 def sentence(outcome: Outcome, context: str) -> Styled:
@@ -81,24 +89,37 @@ def _rank(item: Finding) -> int:
 
 
 def _folded(outcome: Outcome, verbose: bool) -> list[tuple[Finding, list[str]]]:
-    """Return the findings of hosts, worst first, with who says the same; evidence is that of the first one."""
+    """Return the findings of hosts, worst first, with who says the same; evidence is that of the first one.
+
+    A host that names itself, as in the path of a directory of its own, still says the same as the next one.
+    """
     alike: dict[Finding, list[str]] = {}
-    whole: dict[Finding, Finding] = {}
+    first: dict[Finding, Finding] = {}
     for name, host in outcome.hosts.items():
         for item in (item for task in host.tasks for item in task.findings if verbose or _matters(item)):
-            subject = "" if item.subject == name else item.subject
-            key = replace(item, subject=subject, evidence=(), duration_ms=None)
-            whole.setdefault(key, replace(item, subject=subject))
+            own = replace(item, subject="" if item.subject == name else item.subject)
+            key = _nameless(own, name)
+            first.setdefault(key, own)
             hosts = alike.setdefault(key, [])
             if name not in hosts:
                 hosts.append(name)
-    return sorted(((whole[key], hosts) for key, hosts in alike.items()), key=lambda pair: _rank(pair[0]))
+    told = [(first[key] if len(hosts) == 1 else _shared(key, first[key]), hosts) for key, hosts in alike.items()]
+    return sorted(told, key=lambda pair: (_rank(pair[0]), -len(pair[1]), pair[1]))
 
 
-def _told(hosts: list[str], item: Finding, several: bool, width: int) -> Styled:
-    if not several:
-        return text.finding(item, width=width)
-    return join((line((f"{fold(hosts)}:", "header")), text.finding(item, indent=2, width=width)))
+def _nameless(item: Finding, host: str) -> Finding:
+    """Return what a finding says, whoever says it."""
+    texts: dict[str, Any] = {name: _without(getattr(item, name), host) for name in _TEXTS}
+    return replace(item, **texts, evidence=(), duration_ms=None)
+
+
+def _without(said: Optional[str], host: str) -> Optional[str]:
+    return said and re.sub(rf"(?<![\w.-]){re.escape(host)}(?![\w-])", "<host>", said)
+
+
+def _shared(key: Finding, first: Finding) -> Finding:
+    """Return what several hosts say: in the words of the first one, where all have the same."""
+    return replace(key, evidence=first.evidence)
 
 
 def _hosts(outcome: Outcome) -> Styled:

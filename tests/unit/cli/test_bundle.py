@@ -58,8 +58,8 @@ def test_the_index_holds_every_check() -> None:
 @pytest.mark.parametrize(
     ("task", "error", "told"),
     [
-        ("{cache_dirs: {base: /x}}", UsageError, "own.yml:4:8: a bundle only verifies"),
-        ("{verify: {checks: [gpu.count]}, environment: {A: b}}", UsageError, "a bundle only verifies"),
+        ("{cache_dirs: {base: /x}}", UsageError, "own.yml:4:8: cache_dirs may change something"),
+        ("{verify: {checks: [gpu.count]}, environment: {A: b}}", UsageError, "runs its checks as who starts it"),
         ("{verify: {checks: [gpu.cuont]}}", DocumentError, "did you mean gpu.count?"),
         ("{verify: {checks: ['{{ where }}']}}", DocumentError, "inventory_hostname"),
         ("{verify: {checks: [gpu.count]}, when: false}", UsageError, "no task is left to run"),
@@ -100,7 +100,7 @@ def test_the_file_runs_and_is_made_alike_each_time(tmp_path: Path) -> None:
         (("--python", "/usr/bin/env python3"), "is no absolute path"),
         (("--output-file", "/nowhere/at/all"), "/nowhere/at/all can't be written"),
         (("--extra-vars", "driver_mim=1"), "did you mean driver_min?"),
-        (("--playbook", "caches", "--extra-vars", "trtllm_repo=/x"), "a bundle only verifies"),
+        (("--playbook", "caches", "--extra-vars", "trtllm_repo=/x"), "cache_dirs may change something"),
     ],
 )
 def test_what_is_wrong_is_told(tmp_path: Path, words: tuple[str, ...], told: str) -> None:

@@ -95,6 +95,21 @@ not checked: 1 check of a rank; in the job: srun --ntasks-per-node=1 /opt/k3env/
     )
 
 
+def test_a_host_that_names_itself_says_the_same() -> None:
+    hosts = {f"a-{number}": (replace(BAD, found=f"/local/a-{number}/x, not b-a-{number}"),) for number in (1, 2, 12)}
+    shown = str(verdict.report(outcome(**hosts), "job"))
+    assert "found:    /local/a-1/x, not b-a-1\n" in shown and shown.count("FAIL") == 3
+    hosts = {name: (replace(BAD, found=f"/local/{name}/x"),) for name in hosts}
+    shown = str(verdict.report(outcome(**hosts), "job"))
+    assert shown.startswith("a-[1-2,12]:\n  FAIL gpu.count\n    expected: 4 GPUs\n    found:    /local/<host>/x\n")
+
+
+def test_simulated_nodes_are_said_to_be() -> None:
+    one = outcome(a=(NODE, RANK))
+    host = replace(one.hosts["a"], simulated=True)
+    assert str(verdict.report(replace(one, hosts={"a": host}), "job", width=100)).endswith("are made up")
+
+
 def test_a_host_that_was_not_reached_is_never_fit() -> None:
     told = str(verdict.sentence(outcome(a=(NODE, RANK), b=()), "job"))
     assert not told.startswith("fit") and "not checked: b" in told
