@@ -76,7 +76,8 @@ def rows(done: Completed, limit_s: float) -> Union[list[tuple[str, list[str]]], 
         return failed
     if done.exit_code == NO_DEVICES:
         return []
-    lines = [line.strip() for line in done.text.splitlines() if line.strip()]
+    # What is empty at the end of a row is a cell too.
+    lines = [line.lstrip() for line in done.text.splitlines() if line.strip()]
     found = [line.split(", ") for line in lines if _ROW.match(line)]
     if lines and not found:
         return Unreadable(f"{NVIDIA_SMI} ended with {done.exit_code}: {lines[0]}", done.evidence())
@@ -135,7 +136,7 @@ def sections(text: str) -> dict[str, dict[str, str]]:
 def value(text: Optional[str]) -> Optional[str]:
     """Return what stands in a cell, or None where that is one of the many ways to say nothing."""
     text = (text or "").strip()
-    return None if _NO_VALUE.match(text) else text
+    return None if _NO_VALUE.match(text) or text == NO_SUCH_FIELD else text
 
 
 def mebibytes(text: str) -> Optional[int]:
