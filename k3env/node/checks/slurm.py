@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import Optional
 
 from k3env.node.checks import check, fail, passed, skip, unknown
+from k3env.node.facts.serve import Serve, serve
 from k3env.node.facts.slurm import NO_SLURM, Munge, Node, Private, Shape, Tools, munge, node, private, shape, tools
 from k3env.protocol.finding import Finding, Unreadable
 from k3env.protocol.profile import Profile
@@ -37,23 +39,24 @@ def slurm_tools(tools: Tools, profile: Profile) -> Finding:
     return passed(", ".join(tools.mpi))
 
 
-@check("slurm.shape", shape, scope="static", severity="fail", contexts=("job",))
-def slurm_shape(shape: Shape, profile: Profile) -> Finding:
+@check("slurm.shape", shape, serve, scope="static", severity="fail", contexts=("job",))
+def slurm_shape(shape: Shape, serve: Optional[Serve], profile: Profile) -> Finding:
     """Nodes times tasks is tensor_parallel_size, a task for each GPU, and all nodes in one segment."""
     if shape.job is None:
         return skip(NO_JOB)
     count, job = profile.gpu.count, profile.job
+    wanted = job.ranks if job.ranks is not None or serve is None else serve.ranks
     # In a step of a task a node, as a preflight's own is, Slurm does not tell how many tasks the job will start.
     tasks = None if count > 1 and set(shape.per_node) <= {1} else shape.tasks
     ranks = tasks if tasks is not None or shape.nodes is None else shape.nodes * count
     rows = (
         (f"{count} GPUs a node", count, shape.gpus, f"--gpus-per-node={count}"),
         (f"{job.nodes} nodes", job.nodes, shape.nodes, f"--nodes={job.nodes}"),
-        (f"{job.ranks} ranks, by tensor_parallel_size", job.ranks, ranks, f"--nodes={-(-(job.ranks or 0) // count)}"),
+        (f"{wanted} ranks, by tensor_parallel_size", wanted, ranks, f"--nodes={-(-(wanted or 0) // count)}"),
     )
     wrong = [
-        (wanted, str(there), option)
-        for wanted, value, there, option in rows
+        (text, str(there), option)
+        for text, value, there, option in rows
         if value is not None and there is not None and value != there
     ]
     if tasks is not None and set(shape.per_node) != {count}:
@@ -66,10 +69,10 @@ def slurm_shape(shape: Shape, profile: Profile) -> Finding:
         return fail(
             expected=", ".join(wants), found=", ".join(finds), remedy=f"submit the job with {' '.join(options)}"
         )
-    if shape.nodes is None or (job.ranks is not None and ranks is None):
+    if shape.nodes is None or (wanted is not None and ranks is None):
         return unknown("Slurm does not say how many nodes the job has")
     told = f"{shape.nodes} nodes, {ranks} ranks, {'' if shape.gpus is None else shape.gpus} GPUs on this node"
-    if job.ranks is None and shape.gpus is None and tasks is None:
+    if wanted is None and shape.gpus is None and tasks is None:
         return skip(f"{shape.nodes} nodes: Slurm tells no tasks and no GPUs, and no tensor_parallel_size is known")
     return passed(told.replace(",  GPUs on this node", ""))
 

@@ -58,8 +58,12 @@ class Toolkit:
 def namespaces(machine: Machine, profile: Profile) -> Namespaces:
     """Read what allows user namespaces, and try one. Root could always make one, so it tries as somebody else.
 
-    Source: enroot's doc/requirements.md; the AppArmor sysctl is Ubuntu's, since 24.04.
+    Nothing is tried where neither this node nor the play has to do with enroot. Source: enroot's doc/requirements.md;
+    the AppArmor sysctl is Ubuntu's, since 24.04.
     """
+    enroot = machine.which("enroot")
+    if enroot is None and profile.container.engine != "enroot":
+        return Namespaces(None, {}, False, None)
     sysctls, sources = {}, []
     for name in WATCHED:
         path = f"{SYSCTLS}/{name.replace('.', '/')}"
@@ -79,7 +83,7 @@ def namespaces(machine: Machine, profile: Profile) -> Namespaces:
             probe = Unreadable(f"unshare: no answer after {_ANSWER_S:g} s", done.evidence())
         else:
             probe = "" if done.ok else excerpt(done.stderr).rpartition("\n")[2] or f"exit code {done.exit_code}"
-    return Namespaces(machine.which("enroot"), sysctls, _profiled(machine), probe, tuple(sources))
+    return Namespaces(enroot, sysctls, _profiled(machine), probe, tuple(sources))
 
 
 @deadline(2 * _ANSWER_S)

@@ -109,13 +109,14 @@ class Pyxis:
 def tools(machine: Machine) -> Tools:
     """Ask srun which kinds of MPI it can start.
 
-    Source: `srun --mpi=list`, which prints one a line, on either stream by its version.
+    Source: `srun --mpi=list`, which prints one a line, on either stream by its version. It refuses a directory that is
+    gone, so it starts in the root.
     """
     srun = machine.which("srun")
     expected = _expected(machine)
     if srun is None or not expected:
         return Tools(srun, expected, source=(Evidence("srun", excerpt=srun or "not in PATH"),))
-    done = machine.run(("srun", "--mpi=list"), timeout_s=ANSWER_S)
+    done = machine.run(("srun", "--mpi=list"), timeout_s=ANSWER_S, cwd="/")
     said = f"{done.text}\n{done.stderr.decode('utf-8', 'replace')}"
     evidence = (done.evidence(),)
     if not done.ok or not re.search(r"MPI (plugin )?types are", said):
@@ -225,7 +226,7 @@ def pyxis(machine: Machine) -> Pyxis:
     missing = _missing(machine, found, line.split()[1]) if line is not None else None
     offered: Union[bool, Unreadable] = False
     if machine.which("srun") is not None:
-        done = machine.run(("srun", "--help"), timeout_s=ANSWER_S)
+        done = machine.run(("srun", "--help"), timeout_s=ANSWER_S, cwd="/")
         said = done.stderr.decode("utf-8", "replace")
         about = [text for text in said.splitlines() if "ncompatible" in text or "spank" in text]
         sources.append(Evidence("srun --help", done.exit_code, excerpt("\n".join(about).encode())))

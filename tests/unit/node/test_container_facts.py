@@ -30,6 +30,8 @@ def node(tmp_path: Path) -> Node:
 
 # User namespaces
 
+WANTED = Profile(container=Container("enroot", "k3"))
+
 
 def unprivileged() -> list[str]:
     return ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"] if is_root() else []
@@ -37,10 +39,16 @@ def unprivileged() -> list[str]:
 
 def test_a_real_namespace_is_tried_by_somebody_without_privileges() -> None:
     done = subprocess.run([*unprivileged(), "unshare", "-Ur", "true"], capture_output=True, check=False)
-    found = namespaces(Machine(), Profile())
+    found = namespaces(Machine(), WANTED)
     assert (known(found.probe) == "") == (done.returncode == 0)
     assert any("unshare -Ur true" in item.source for item in found.source)
     assert is_root() == any("setpriv" in item.source for item in found.source)
+
+
+def test_nothing_is_tried_where_there_is_no_enroot(node: Node) -> None:
+    node.program("unshare", f"touch '{node.directory}/started'")
+    assert namespaces(node.machine(path=""), Profile()).probe is None
+    assert not (node.directory / "started").exists()
 
 
 def test_the_sysctls_that_a_kernel_has(node: Node) -> None:
@@ -49,7 +57,7 @@ def test_the_sysctls_that_a_kernel_has(node: Node) -> None:
     node.file("/etc/apparmor.d/enroot")
     node.says("unshare", stderr="unshare: unshare failed: Operation not permitted\n", exit_code=1)
     node.program("setpriv", 'while [ "$1" != unshare ]; do shift; done; exec "$@"')
-    found = namespaces(node.machine(), Profile())
+    found = namespaces(node.machine(), WANTED)
     assert found.sysctls["user.max_user_namespaces"] == 0
     assert found.sysctls["kernel.apparmor_restrict_unprivileged_userns"] == 1
     assert (found.profiled, found.probe) == (True, "unshare: unshare failed: Operation not permitted")
@@ -59,7 +67,7 @@ def test_an_unshare_that_hangs(node: Node, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(containers, "_ANSWER_S", 0.3)
     node.program("unshare", "exec sleep 30")
     node.program("setpriv", "exec sleep 30")
-    assert isinstance(namespaces(node.machine(), Profile()).probe, Unreadable)
+    assert isinstance(namespaces(node.machine(), WANTED).probe, Unreadable)
 
 
 # The toolkit
