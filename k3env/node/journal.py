@@ -7,7 +7,7 @@ import json
 import os
 import time
 
-from k3env.protocol.line import LINE_BYTES, PROGRESS, VERSION, WAITING
+from k3env.protocol.line import LINE_BYTES, PROGRESS, TASK, VERSION, WAITING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ class Journal:
             if now - self._last_progress < PROGRESS_EVERY_S or self._bytes > JOURNAL_BYTES:
                 return
             self._last_progress = now
+        elif kind == TASK:
+            self._last_progress = 0.0  # the first word of a task is always told
         self._seq += 1
         line = self._line(kind, task, data or {})
         if len(line) > LINE_BYTES:
