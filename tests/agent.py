@@ -42,7 +42,7 @@ class Agent:
         digest = payload.build().digest
         return Start(
             self.run, host, "me@here", after=after, action=action, payload=digest,
-            state_dir=str(self.state), overlay=self.overlay,
+            state_dir=str(self.state), overlay=self.overlay, jobs="*",  # this machine may run a test's Slurm
         )  # fmt: skip
 
     def follow(

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Optional, TextIO, cast
 
 from k3env.errors import K3Error, Refused, TaskFailed
@@ -27,7 +27,7 @@ from k3env.protocol.finding import EXCERPT_BYTES, FAIL, SKIP, Change, Evidence, 
 from k3env.protocol.line import APPLY as APPLYING
 from k3env.protocol.line import FACTS, PROGRESS, WAITING
 from k3env.protocol.masking import SHORTEST, Mask, mask_of, tail
-from k3env.protocol.plan import APPLY, STOP, Plan, Start, Task
+from k3env.protocol.plan import APPLY, FINISH, STOP, Plan, Start, Task
 from k3env.protocol.profile import Profile
 from k3env.protocol.secret import reveal, too_short
 
@@ -48,6 +48,8 @@ class Performer:
     cancel: Cancel
     pending: bool = False
     """Check mode: an earlier task has changes to make."""
+    others: dict[str, Any] = field(default_factory=dict)
+    """Processes of other users, by name, where this run is not root's."""
 
     @classmethod
     def begin(
@@ -118,7 +120,16 @@ class Performer:
             return self._safely(task)
         from k3env.node import users
 
-        return users.perform(name, lambda emit: replace(self, emit=emit)._safely(task), self.emit, self.cancel)
+        def order() -> dict[str, Any]:
+            whole = {"plan": replace(self.plan, when_unfollowed=FINISH), "task": task, "start": self.start}
+            return {**codec.encode(whole), "secrets": self.secrets, "pending": self.pending}
+
+        work = users.Work(lambda emit: replace(self, emit=emit)._safely(task), order, self.others)
+        return users.perform(name, work, self.emit, self.cancel)
+
+    def here(self, task: Task) -> Result:
+        """Perform a task for another run's worker, as its user or as the plan's."""
+        return self._perform(replace(task, become_user=None, timeout_s=None))
 
     def _safely(self, task: Task) -> Result:
         """Turn whatever a module raises into a failed result; a defect of ours says so and keeps its trace."""
@@ -179,6 +190,9 @@ class Performer:
             from k3env.node.mounted import refuse_unmounted
 
             refuse_unmounted(machine, module.writes())
+            from k3env.node.rootless import refuse_root
+
+            refuse_root(machine, module.writes())
         if changes and self.plan.mode != APPLY:
             message, pending = self._holders(module, task), True
         elif changes:

@@ -6,6 +6,7 @@ import json
 import os
 import pwd
 import signal
+from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
 from k3env.errors import Refused
@@ -20,8 +21,20 @@ CHILD_GRACE_S = 6.0
 Emit = Callable[[str, Optional[str], dict[str, Any]], None]
 
 
-def perform(name: str, work: Callable[[Emit], Result], emit: Emit, cancel: Cancel) -> Result:
-    """Run `work` as a user, passing its events on; in this process if that user is who we are.
+@dataclass(frozen=True)
+class Work:
+    """A task, in the forms in which it can be done."""
+
+    here: Callable[[Emit], Result]
+    """In this process, or in a fork of it."""
+    order: Callable[[], dict[str, Any]]
+    """As JSON, for a process of another user."""
+    others: dict[str, Any]
+    """The processes of other users that this run has begun."""
+
+
+def perform(name: str, work: Work, emit: Emit, cancel: Cancel) -> Result:
+    """Do work as a user, passing its events on: here if that is who we are, else as root, else behind `sudo -n`.
 
     Raises Refused if the user is unknown, or if we may not become it.
     """
@@ -33,13 +46,12 @@ def perform(name: str, work: Callable[[Emit], Result], emit: Emit, cancel: Cance
             remedy="set k3_user or become_user to one that is", id="task.user",
         ) from None  # fmt: skip
     if entry.pw_uid == os.geteuid():
-        return work(emit)
+        return work.here(emit)
     if os.geteuid() != 0:
-        raise Refused(
-            f"this run can't become {name}", expected=f"root, or {name} itself",
-            found=f"uid {os.geteuid()}", remedy=f"connect as root or as {name}, or unset k3_user", id="task.user",
-        )  # fmt: skip
-    return _in_child(entry, work, emit, cancel)
+        from k3env.node import behind_sudo
+
+        return behind_sudo.perform(name, work.order(), work.others, emit, cancel)
+    return _in_child(entry, work.here, emit, cancel)
 
 
 def _in_child(entry: pwd.struct_passwd, work: Callable[[Emit], Result], emit: Emit, cancel: Cancel) -> Result:

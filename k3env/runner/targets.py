@@ -132,6 +132,8 @@ def become(host: Host, plan: Plan, asked: Options, password: Password | None) ->
     """
     if asked.become or asked.become_user:
         return Become(asked.become_user or "root", password)
+    if password is None:
+        return None  # the worker becomes other users by itself, where sudo asks for nothing
     wanted = {task.become_user or plan.user for task in plan.tasks if task.skip is None} - {None}
     if not wanted:
         return None

@@ -165,7 +165,7 @@ class Node:
 
     def worker(self) -> Process:
         """Return the newest run's worker."""
-        records = sorted(self.path("/var/tmp/k3env-0/runs").glob("*/pid"), key=lambda item: item.stat().st_mtime)
+        records = sorted(self.path("/var/tmp").glob("k3env-*/runs/*/pid"), key=lambda item: item.stat().st_mtime)
         inner = int(records[-1].read_text())
         return next(item for item in self.processes() if item.inner[-1] == inner)
 

@@ -1,6 +1,6 @@
 """The rows of the fault table, a module a section."""
 
 from tests.rack.row import ROWS
-from tests.rack.rows import controller, ground_of_a_node, long_work, main_job, road, sudo
+from tests.rack.rows import controller, ground_of_a_node, long_work, main_job, other_users, road, sudo
 
-__all__ = ["ROWS", "controller", "ground_of_a_node", "long_work", "main_job", "road", "sudo"]
+__all__ = ["ROWS", "controller", "ground_of_a_node", "long_work", "main_job", "other_users", "road", "sudo"]
