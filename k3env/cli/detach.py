@@ -25,6 +25,8 @@ def refuse_attended(
 
     Raises UsageError naming what needs the command that began it.
     """
+    if options.drain:
+        raise _refused("--drain: nobody would resume the nodes", "leave one of the two out")
     at_work = [number for number, made in enumerate(plans) if made]
     if len(at_work) > 1:
         raise _refused(f"{len(at_work)} plays, one after another", "begin them one by one")

@@ -45,7 +45,11 @@ PLAYING = (
     Option("diff", "print each change's before and after", False),
     Option("detailed_exitcode", "exit 5 when there are changes to make, or were", False),
 )
-WHEN = (Option("allow_busy", "change a node also while it runs a Slurm job that is not ours", False),)
+WHEN = (
+    Option("allow_busy", "change a node also while it runs a Slurm job that is not ours", False),
+    Option("drain", "drain each node in Slurm, wait for its jobs, and resume it when it was found fit", False),
+    Option("drain_timeout", "seconds to wait for a node's jobs (default 86400)"),
+)
 DETACHING = (Option("detach", "begin the work on each host, and leave it to itself: see invoke runs, attach", False),)
 REACHING = (
     Option("forks", "hosts at a time (default 16)"),
@@ -94,6 +98,8 @@ class Options:
     detailed_exitcode: bool = False
     allow_busy: bool = False
     detach: bool = False
+    drain: bool = False
+    drain_timeout: float = 86400.0
     forks: int = 16
     timeout: float = 30.0
     reconnect_timeout: float | None = None
@@ -207,6 +213,7 @@ _READERS: dict[str, Any] = {
     "tags": _words,
     "skip_tags": _words,
     "timeout": _number,
+    "drain_timeout": _number,
     "reconnect_timeout": _number,
     "forks": _forks,
     "context": _one_of(*CONTEXTS),

@@ -14,6 +14,7 @@ from typing import Protocol
 from k3env.cli import jobs
 from k3env.cli.asked import asked
 from k3env.cli.detach import refuse_attended, told
+from k3env.cli.drain import NoDrain, draining, first_batch, unfit
 from k3env.cli.options import DEFAULT_PLAYBOOK, Options
 from k3env.cli.secrets import ask_become_pass, ask_passphrase, check_key, resolve
 from k3env.cli.view import View
@@ -28,6 +29,7 @@ from k3env.protocol.finding import FAIL
 from k3env.protocol.outcome import Fold, Outcome
 from k3env.protocol.plan import STOP, Task
 from k3env.reports import document
+from k3env.runner.drain import Drain
 from k3env.runner.host import Limits
 from k3env.runner.policy import Policy
 from k3env.runner.record import Header, Record, Stage, new_run
@@ -75,7 +77,8 @@ def play(options: Options, style: Style | None = None) -> int:
             refuse_attended(options, playbook.plays, hosts, plans)
         if options.list_hosts:
             return _list(options, plans)
-        return _run(options, reached, playbook.plays, hosts, plans, style)
+        with draining(options, hosts, plans) as drain:
+            return _run(options, reached, playbook.plays, hosts, plans, style, drain)
 
 
 def _list(options: Options, plans: Sequence[Mapping[str, Compiled]]) -> int:
@@ -113,36 +116,42 @@ def _run(
     hosts: Sequence[Sequence[Host]],
     plans: Sequence[Mapping[str, Compiled]],
     style: Style,
+    drain: Drain | NoDrain,
 ) -> int:
     secrets = resolve(made.plan for play in plans for made in play.values())
     password = ask_become_pass(options)
     begun = time.time()
     header = _header(new_run(), begun, options, plays, plans)
     fold = Fold(header.run, header.started, header.tasks(), check=options.check)
-    record = Record.begin(header)
     view = style.view(fold, output=options.output, diff=options.diff, verbose=options.v)
+    drain.start(f"run {header.run} of {owner()}", view.notice, first_batch(plays, hosts))
+    record = Record.begin(header)
     road = Road(ask=ask_passphrase, accept_new=options.accept_new_host_keys)
     targets = Targets(header.run, owner(), road, secrets, jobs.allowed(options), detached=options.detach)
-    running = Run(record, fold, limits(options, reached), options.forks, watcher(view, options, header.run))
+    running = Run(record, fold, limits(options, reached), options.forks, watcher(view, options, header.run, drain.poll))
     for number, (item, play_hosts, made) in enumerate(zip(plays, hosts, plans, strict=True), 1):
-        for batch in item.batches(play_hosts):
+        batches = item.batches(play_hosts)
+        for batch in batches:
             alive = [host for host in batch if fold.host(host.name).status not in ("failed", "unreachable")]
             if running.over:
                 running.leave_out(host.name for host in alive)
             if running.over or not alive:
                 continue
+            drain.begin([host.name for host in alive])
             view.play(item.name, {host.name: made[host.name].plan.tasks for host in alive})
             running.stage(
                 [
-                    targets.make(
-                        host,
-                        made[host.name].plan,
-                        number,
-                        len(alive),
-                        made[host.name].settings.variables.k3env_state_dir,
-                        become=become(host, made[host.name].plan, options, password),
-                        what=f"{Path(options.playbook or DEFAULT_PLAYBOOK).stem}: {item.name}",
-                        number=place,
+                    drain.guarded(
+                        targets.make(
+                            host,
+                            made[host.name].plan,
+                            number,
+                            len(alive),
+                            made[host.name].settings.variables.k3env_state_dir,
+                            become=become(host, made[host.name].plan, options, password),
+                            what=f"{Path(options.playbook or DEFAULT_PLAYBOOK).stem}: {item.name}",
+                            number=place,
+                        )
                     )
                     for place, host in enumerate(alive)
                 ],
@@ -151,10 +160,14 @@ def _run(
                 play=number,
             )
             view.end_play()
+            if batch is not batches[-1]:
+                _resume(drain, running, fold, [host.name for host in alive], plans[number:])
         judged = across.findings({name: each.plan for name, each in made.items()}, fold)
         fold.across += judged
         if any(finding.status == FAIL for finding in judged):
             running.stop("the hosts do not fit together")
+        if batches:
+            _resume(drain, running, fold, [host.name for host in batches[-1]], plans[number:])
     road.close()
     running.close()
     if options.detach:
@@ -162,6 +175,20 @@ def _run(
             view.notice(line)
     left = options.detach and not fold.interrupted
     return style.finish(fold, view, options, header, time.time() - begun, meant=left)
+
+
+def _resume(
+    drain: Drain | NoDrain,
+    running: Run,
+    fold: Fold,
+    hosts: Sequence[str],
+    later: Sequence[Mapping[str, Compiled]],
+) -> None:
+    """Resume those of some hosts that no later play is for, if they are fit."""
+    done = [host for host in hosts if not any(host in plans for plans in later)]
+    across = next((f"{item.id} is {item.status}" for item in fold.across if item.status == FAIL), "")
+    for host, error in drain.finish({host: unfit(fold.host(host), across) for host in done}).items():
+        running.fail(host, error)
 
 
 def _header(
@@ -198,7 +225,7 @@ def limits(options: Options, reached: Who | None) -> Limits:
     return Limits(options.timeout, options.reconnect_timeout or default)
 
 
-def watcher(view: View, options: Options, run: str) -> Watcher:
+def watcher(view: View, options: Options, run: str, poll: Callable[[], None] = lambda: None) -> Watcher:
     """Return who is told: the view, and stdout where it takes JSON lines."""
 
     def event(host: str, happened: Event) -> None:
@@ -206,4 +233,8 @@ def watcher(view: View, options: Options, run: str) -> Watcher:
         if options.output == "jsonl":
             print(document.event_line(run, host, happened), flush=True)
 
-    return Watcher(event, view.tick, view.notice, lambda: view.gone)
+    def tick() -> None:
+        view.tick()
+        poll()
+
+    return Watcher(event, tick, view.notice, lambda: view.gone)

@@ -15,6 +15,9 @@ FILES_EACH, FILES_OURS = 8, 40
 AHEAD = 1000
 """Events that may wait to be read."""
 
+NOT_YET_S = 0.2
+"""Until a host that was not ready is asked for again, seconds."""
+
 
 def bounded(forks: int) -> int:
     """Return how many hosts can be followed at a time with the files that this process may open."""
@@ -81,6 +84,10 @@ class Fanout:
                     target = self._waiting.get_nowait()
                 except queue.Empty:
                     return
+                if not (self._wish.held or target.ready()):
+                    self._waiting.put(target)
+                    self._wish.left.wait(NOT_YET_S)
+                    continue
                 Follower(target, self._limits, lambda host, event: self._events.put((host, event)), self._wish).follow()
         finally:
             self._events.put(None)

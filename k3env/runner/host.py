@@ -32,6 +32,8 @@ class Target:
     start: Start
     python: str = "python3"
     become: Become | None = None
+    ready: Callable[[], bool] = lambda: True
+    """Whether it may be reached now; others are followed until then."""
 
     @property
     def detached(self) -> bool:

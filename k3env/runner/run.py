@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from k3env.errors import K3Error
+from k3env.protocol import codec
 from k3env.protocol.event import Event
 from k3env.protocol.line import END, FAILED, HELLO, NOTRUN, RESULT, UNREACHABLE
 from k3env.protocol.outcome import Fold
@@ -94,6 +96,12 @@ class Run:
         """Note that these hosts' next stage does not begin, since the run is over."""
         for host in hosts:
             self._take(host, Event(NOTRUN, time=time.time(), data={"message": self._why}))
+
+    def fail(self, host: str, error: K3Error) -> None:
+        """Note what went wrong with a host beside its plan."""
+        finding = replace(error.finding, subject=host, scope="node")
+        data = {"message": str(error), "finding": codec.encode(finding)}
+        self._take(host, Event(FAILED, time=time.time(), data=data))
 
     def _take(self, host: str, event: Event) -> None:
         self._record.append(host, self._play, event)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import pwd
 import secrets
 import shutil
 import signal
@@ -112,6 +113,9 @@ class Cluster:
         shared.mkdir()
         self._files(shared)
         self._files(self._run, f"AuthInfo=socket={self._run}/socket")
+        # The person's Slurm programs name users by the password file that they see.
+        with (self.site.home / "passwd").open("a") as passwd:
+            passwd.write(f"{SOMEBODY}:x:{pwd.getpwnam(SOMEBODY).pw_uid}:1::/:/bin/false\n")
         self._key(shared / "munge.key")
         self._key(self._run / "key")
         try:
@@ -249,8 +253,11 @@ class Cluster:
         wait_until(lambda: not any(self.job(job) for job in jobs), START_S, f"{jobs} end")
 
     def state(self, node: str) -> str:
-        """Return a node's state as sinfo writes it: idle, allocated, drained, draining."""
-        return self.slurm("sinfo", "--noheader", "--Node", f"--nodes={node}", "--format=%T").stdout.strip()
+        """Return a node's state as sinfo writes it: idle, allocated, drained, draining.
+
+        A "*" behind it, of a node that has just been resumed and has not answered yet, is left out.
+        """
+        return self.slurm("sinfo", "--noheader", "--Node", f"--nodes={node}", "--format=%T").stdout.strip().rstrip("*")
 
     def reason(self, node: str) -> str:
         """Return the reason why a node is drained, or "none"."""
