@@ -10,7 +10,19 @@ from invoke.collection import Collection
 def namespace() -> Collection:
     """Return all tasks of k3env."""
     keep_bytecode()
-    from k3env.cli import bundle, describe, explain, inventory, leases, preflight, provision, runs, sandbox, schema
+    from k3env.cli import (
+        bundle,
+        describe,
+        explain,
+        facts,
+        inventory,
+        leases,
+        preflight,
+        provision,
+        runs,
+        sandbox,
+        schema,
+    )
 
     tasks = Collection(
         *provision.TASKS,
@@ -22,6 +34,7 @@ def namespace() -> Collection:
         *explain.TASKS,
         *schema.TASKS,
         *bundle.TASKS,
+        *facts.TASKS,
     )
     tasks.add_collection(Collection("sandbox", *sandbox.TASKS))
     return tasks

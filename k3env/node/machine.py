@@ -67,6 +67,7 @@ class Machine:
         self.environment.update(environment or {})
         self._on_progress = on_progress
         self._on_facts: Optional[Callable[[dict[str, Any]], object]] = None
+        self.compared = False
         self._on_commit: Optional[Callable[[], None]] = None
         self._answers: Optional[dict[str, Any]] = None
 
@@ -74,6 +75,11 @@ class Machine:
     def simulated(self) -> bool:
         """Whether this is a node of the sandbox."""
         return self.overlay is not None
+
+    @property
+    def recorded(self) -> bool:
+        """Whether this is a recording, in which nothing can be tried."""
+        return False
 
     # Reading. OSError passes through: a fact turns it into Unreadable.
 
@@ -96,6 +102,21 @@ class Machine:
             return os.stat(self._found(path), follow_symlinks=follow)
         except (FileNotFoundError, NotADirectoryError):
             return None
+
+    def realpath(self, path: str) -> str:
+        """Return a path with its links resolved, as far as it is there."""
+        return os.path.realpath(path)
+
+    def readlink(self, path: str) -> Optional[str]:
+        """Return where a link leads; None for what is no link."""
+        try:
+            return os.readlink(self._found(path))
+        except OSError:
+            return None
+
+    def uid(self) -> int:
+        """Return whose rights this process has."""
+        return os.geteuid()
 
     def exists(self, path: str) -> bool:
         """Return whether a path leads to something; a dangling link does not."""
@@ -231,19 +252,14 @@ class Machine:
         if self._on_commit is not None:
             self._on_commit()
 
-    def on_facts(self, tell: Callable[[dict[str, Any]], object]) -> None:
-        """Send here what this node tells for the checks across nodes."""
-        self._on_facts = tell
+    def on_facts(self, tell: Callable[[dict[str, Any]], object], compared: bool = True) -> None:
+        """Send facts here that this node tells; `compared`: somebody judges across nodes by them."""
+        self._on_facts, self.compared = tell, compared
 
     def tell(self, facts: dict[str, Any]) -> None:
-        """Tell facts, JSON by name, to who judges across nodes, if anybody does."""
+        """Tell facts, JSON by name, to who wants them, if anybody does."""
         if self._on_facts is not None:
             self._on_facts(facts)
-
-    @property
-    def compared(self) -> bool:
-        """Whether somebody judges across nodes."""
-        return self._on_facts is not None
 
     def progress(self, text: str, fraction: Optional[float] = None) -> None:
         """Tell followers how far a task is; `fraction` of 1 only where the total is known."""

@@ -268,8 +268,8 @@ class Performer:
             cancel=self.cancel,
             on_progress=lambda text, fraction: self._progress(task, text, fraction),
         )
-        if self.start.peers > 1 and not self.pending:
-            machine.on_facts(lambda facts: self._facts(task, facts))
+        if not self.pending:
+            machine.on_facts(lambda facts: self._facts(task, facts), compared=self.start.peers > 1)
         return machine
 
     def _facts(self, task: Task, facts: dict[str, Any]) -> None:

@@ -89,60 +89,61 @@ class Room:
 
 def cache_base(machine: Machine, profile: Profile) -> Base:
     """Read owner and mode of the base and of the directories above it, links not followed."""
-    path = _path(profile)
+    path = _path(machine, profile)
     if path is None:
         return Base(None)
-    found = components(path)
+    found = components(path, machine)
     told = "\n".join(f"{item.path}: {item.kind}, uid {item.uid}, mode {item.shown}" for item in found[-3:])
     return Base(path, found, _wanted_uid(profile.user), (Evidence(f"lstat {path}", excerpt=told),))
 
 
 def cache_filesystem(machine: Machine, profile: Profile) -> Filesystem:
     """Read on which filesystem the base is, or would be made."""
-    path = _path(profile)
+    path = _path(machine, profile)
     if path is None:
         return Filesystem(None)
     found = locality(machine, path)
     mount = found.data
     told = f"{mount.point} {mount.fstype} {mount.source} {','.join(mount.options)}"
-    return Filesystem(path, os.path.isdir(path), found, (Evidence(MOUNTINFO, excerpt=told),))
+    return Filesystem(path, machine.is_dir(path), found, (Evidence(MOUNTINFO, excerpt=told),))
 
 
 def cache_probe(machine: Machine, profile: Profile) -> Union[Probe, Unreadable]:
     """Try in the base what a JIT compiler does there; only its owner may."""
-    path = _path(profile)
+    path = _path(machine, profile)
     if path is None:
         return Probe(None)
-    try:
-        owner = os.lstat(path).st_uid
-    except (FileNotFoundError, NotADirectoryError):
+    status = machine.stat(path, follow=False)
+    if status is None:
         return Probe(path)
-    if owner != os.geteuid():
-        return Unreadable(f"{path} belongs to uid {owner}: only its owner may try it, and this is uid {os.geteuid()}")
+    if status.st_uid != machine.uid():
+        who = f"only its owner may try it, and this is uid {machine.uid()}"
+        return Unreadable(f"{path} belongs to uid {status.st_uid}: {who}")
+    if machine.recorded:
+        return Unreadable(f"{path} can't be tried in a recording")
     return probe(path)
 
 
 def cache_room(machine: Machine, profile: Profile) -> Room:
     """Read what is free for an unprivileged user where the base is."""
-    path = _path(profile)
+    path = _path(machine, profile)
     if path is None:
         return Room(None)
-    if not os.path.isdir(path):
+    if not machine.is_dir(path):
         return Room(path)
     space = machine.space(path)
     told = f"{space.free_bytes} bytes and {space.free_inodes} inodes are free"
     return Room(path, True, space.free_bytes, space.free_inodes, (Evidence(f"statvfs {path}", excerpt=told),))
 
 
-def components(path: str) -> tuple[Component, ...]:
+def components(path: str, machine: Machine) -> tuple[Component, ...]:
     """Return what stands on the way to an absolute path, as far as it goes; nothing behind a link."""
     found: list[Component] = []
     at = "/"
     for name in ("", *path.strip("/").split("/")):
         at = os.path.join(at, name)
-        try:
-            status = os.lstat(at)
-        except (FileNotFoundError, NotADirectoryError):
+        status = machine.stat(at, follow=False)
+        if status is None:
             break
         found.append(Component(at, _kind(status.st_mode), status.st_uid, stat.S_IMODE(status.st_mode)))
         if not stat.S_ISDIR(status.st_mode):
@@ -199,9 +200,11 @@ def probe(path: str) -> Probe:
     return Probe(path, True, source=(Evidence(f"create, map, lock, rename, remove {path}/{name}"),))
 
 
-def _path(profile: Profile) -> Optional[str]:
+def _path(machine: Machine, profile: Profile) -> Optional[str]:
     base = profile.paths.cache_base
-    return None if base is None else os.path.normpath(os.path.expanduser(base))
+    if base is not None and base.startswith("~/"):
+        base = machine.environment.get("HOME", os.path.expanduser("~")) + base[1:]
+    return None if base is None else os.path.normpath(base)
 
 
 def _remove(names: tuple[str, ...], directory: int) -> None:

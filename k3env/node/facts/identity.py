@@ -104,7 +104,7 @@ def _place(machine: Machine, path: str, content: dict[str, str]) -> Place:
     is_file = machine.is_file(path)
     return Place(
         path,
-        os.path.realpath(path),
+        machine.realpath(path),
         filesystem,
         where.data.kind,
         found.st_ino,

@@ -77,7 +77,7 @@ def _config_beside(machine: Machine, path: str) -> Optional[str]:
 
 def _version(machine: Machine, path: str) -> str:
     """Return an interpreter's minor version: by its real name, as ours, by its library, and only then by asking it."""
-    real = _unwrapped(machine, os.path.realpath(path))
+    real = _unwrapped(machine, machine.realpath(path))
     named = VERSIONED.search(os.path.basename(real))
     if named:
         return named[1]
@@ -110,7 +110,7 @@ def _unwrapped(machine: Machine, path: str) -> str:
     except ValueError:
         return path
     if len(words) == 3 and words[0] == "exec" and words[2] == "$@" and os.path.isabs(words[1]):
-        return os.path.realpath(words[1])
+        return machine.realpath(words[1])
     return path
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from dataclasses import dataclass
@@ -40,7 +39,7 @@ def meta(machine: Machine) -> Meta:
     boot_id = machine.text(BOOT_ID, 256).strip()
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     sources = (Evidence(HOSTNAME, excerpt=host), Evidence(BOOT_ID, excerpt=boot_id))
-    return Meta(host, boot_id, _container(machine), os.geteuid(), now, __version__, sources)
+    return Meta(host, boot_id, _container(machine), machine.uid(), now, __version__, sources)
 
 
 def _container(machine: Machine) -> Optional[str]:

@@ -183,14 +183,14 @@ def sample(machine: Machine, profile: Profile) -> Optional[Sample]:
 
 def _links(machine: Machine, root: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names whose links lead off the mount, and those whose links lead out of the directory only."""
-    table, real = mounts(machine), os.path.realpath(root)
+    table, real = mounts(machine), machine.realpath(root)
     home = containing(table, real)
     outside, beside = [], []
     for name in machine.list(root):
         path = os.path.join(root, name)
-        if not os.path.islink(path):
+        if machine.readlink(path) is None:
             continue
-        target = os.path.realpath(path)
+        target = machine.realpath(path)
         if containing(table, target) != home:
             outside.append(f"{name} -> {target}")
         elif not target.startswith(real + os.sep):

@@ -116,10 +116,10 @@ def locality(machine: Machine, path: str) -> Locality:
 
     It may block on a dead server where a link leads there, so only a fact, in its child, may call it.
     """
-    existing = os.path.realpath(path)
-    while not os.path.lexists(existing):
+    existing = machine.realpath(path)
+    while machine.stat(existing, follow=False) is None and existing != "/":
         existing = os.path.dirname(existing)
-    os.stat(existing)  # an automounter's placeholder becomes its filesystem
+    machine.stat(existing)  # an automounter's placeholder becomes its filesystem
     table = mounts(machine)
     mount = containing(table, existing)
     return Locality(existing, mount, data_mount(table, mount, machine))

@@ -161,7 +161,7 @@ def base_sites(machine: Machine, venv: Venv) -> tuple[str, ...]:
     """
     if venv.home is None or venv.version is None:
         return ()
-    prefix = os.path.dirname(os.path.realpath(venv.home))
+    prefix = os.path.dirname(machine.realpath(venv.home))
     bases = ["/usr/local", prefix] if prefix == "/usr" else [prefix]
     places = [
         os.path.join(base, lib, python, kind)
@@ -170,7 +170,7 @@ def base_sites(machine: Machine, venv: Venv) -> tuple[str, ...]:
         for python in (f"python{venv.version}", "python3")
         for kind in ("site-packages", "dist-packages")
     ]
-    real = (os.path.realpath(place) for place in places if machine.is_dir(place))
+    real = (machine.realpath(place) for place in places if machine.is_dir(place))
     return tuple(dict.fromkeys(real))
 
 

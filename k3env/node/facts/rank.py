@@ -125,7 +125,7 @@ def _library(machine: Machine, name: str, path: Optional[str], said: str) -> Lib
     if path is None:
         reason = said.rpartition("\n")[2].partition("Error: ")[2] or said.rpartition("\n")[2] or "it says nothing"
         return Library(name, reason=reason, empty=_empty(machine, stem))
-    real = os.path.realpath(path)
+    real = machine.realpath(path)
     version = re.fullmatch(rf"{re.escape(stem)}\.so\.(\d+\.\d+(?:\.\d+)?)", os.path.basename(real))
     return Library(name, real, version.group(1) if version else None)
 

@@ -76,7 +76,7 @@ def start(machine: Machine, profile: Profile) -> Optional[Start]:
     if not done.ok:
         problem = f"no answer after {_START_S:g} s" if done.timed_out else f"exit code {done.exit_code}"
         return Start(None, problem, done.evidence())
-    if os.path.realpath(prefix) != os.path.realpath(found.path):
+    if machine.realpath(prefix) != machine.realpath(found.path):
         return Start(None, f"it takes {prefix} for its environment", done.evidence())
     return Start(version, None, done.evidence())
 
@@ -159,9 +159,9 @@ def _dangling(machine: Machine, path: str, version: str, home: Optional[str]) ->
     for name in interpreter_names(version):
         link = os.path.join(path, "bin", name)
         if not machine.exists(link):
-            target = os.readlink(link) if os.path.islink(link) else None
+            target = machine.readlink(link)
             return f"{link} leads to {target}, which is gone" if target else f"{link} is gone"
-        behind = VERSIONED.search(os.path.basename(os.path.realpath(link)))
+        behind = VERSIONED.search(os.path.basename(machine.realpath(link)))
         if behind and behind[1] != version:
             return f"{link} leads to Python {behind[1]}"
     return None if serves(machine, home, version) else f"its home {home} has no Python {version}"
@@ -171,7 +171,7 @@ def serves(machine: Machine, home: Optional[str], version: str) -> bool:
     """Return whether a directory has an interpreter of a version; one without a version in its real name may be it."""
     for name in reversed(interpreter_names(version)):
         path = os.path.join(home or "/", name)
-        behind = VERSIONED.search(os.path.basename(os.path.realpath(path)))
+        behind = VERSIONED.search(os.path.basename(machine.realpath(path)))
         if machine.exists(path) and (behind is None or behind[1] == version):
             return True
     return False

@@ -58,7 +58,7 @@ class CacheDirs(Module):
 
         # By name alone, before the path is touched: a dead server would block this process for good.
         self._refuse_filesystem(machine)
-        found = components(self.path)
+        found = components(self.path, machine)
         self._refuse_path(found)
         self._refuse_filesystem(machine)  # once more: an automounter has mounted by now
         last = found[-1]
