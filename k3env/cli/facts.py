@@ -49,9 +49,7 @@ def facts(**raw: Any) -> int:
     own = [f"facts_of={json.dumps(_words(checks))}", f"facts_recorded={json.dumps(bool(record))}"]
     options = parse({**raw, "playbook": "facts", "extra_vars": [*(raw.get("extra_vars") or []), *own]})
 
-    def ended(
-        fold: Fold, view: View, options: Options, header: Header, duration_s: float, meant: bool = False
-    ) -> int:
+    def ended(fold: Fold, view: View, options: Options, header: Header, duration_s: float, meant: bool = False) -> int:
         for host in fold.live:
             _tell(fold.facts(host, _TASK), host, directory, view, options)
         return finish(fold, view, options, header, duration_s, meant)

@@ -136,7 +136,15 @@ def test_what_tells_of_somebody_is_replaced_by_the_same_everywhere(secret: str) 
 
 @pytest.mark.parametrize(
     "text",
-    ["580.105.08", "580.159.04", "00000008:06:00.0", "00000000-0000-0000-0000-000000000000", "127.0.0.1", "10.3", "0x0000000000000001"],
+    [
+        "580.105.08",
+        "580.159.04",
+        "00000008:06:00.0",
+        "00000000-0000-0000-0000-000000000000",
+        "127.0.0.1",
+        "10.3",
+        "0x0000000000000001",
+    ],
 )
 def test_what_matters_stays(text: str) -> None:
     assert Anonymous("run", ["node-1"]).text(f"x {text} y") == f"x {text} y"
