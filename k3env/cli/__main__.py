@@ -76,10 +76,11 @@ class K3Program(Program):
             message = f"there is no task {word}"
         close = nearest(word, known)
         remedy = f"did you mean {close}?" if close else f"see: {self.binary} --list"
-        if task is not None and not word.startswith("-") and close is None:
-            remedy = (
+        if task is not None and not word.startswith("-"):
+            belongs = (
                 f"if it belongs to an option of {task}: put commas between names, quotes around a value with spaces"
             )
+            remedy = f"{belongs}; else {remedy}" if close else belongs
         return UsageError(message, expected=expected, found=word, remedy=remedy)
 
 
