@@ -77,6 +77,8 @@ class Record:
         self.directory = directory
         self._held: int | None = None
         self._progress: dict[str, float] = {}
+        self.lost = ""
+        """Why nothing is written any more, or ""."""
 
     @property
     def name(self) -> str:
@@ -137,16 +139,22 @@ class Record:
     def append(self, host: str, play: int, event: Event) -> None:
         """Keep what a host sent, or what the controller saw of it, in a play.
 
-        A record that can't be written any more must not end the run: it is kept as far as it goes. How far a task is
-        stands there every few seconds: the node's journal has it all.
+        A record that can't be written any more must not end the run. It then ends where that began, without a gap, so
+        that who follows the run on gets the rest from the nodes. How far a task is stands there every few seconds: the
+        node's journal has it all.
         """
+        if self.lost:
+            return
         if event.kind == PROGRESS:
             if event.time - self._progress.get(host, 0.0) < PROGRESS_EVERY_S:
                 return
             self._progress[host] = event.time
         line = json.dumps({"host": host, "play": play, "event": codec.encode(event)}, separators=(",", ":"))
-        with suppress(OSError), (self.directory / "events.jsonl").open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        try:
+            with (self.directory / "events.jsonl").open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+        except OSError as error:
+            self.lost = error.strerror or str(error)
 
     def hold(self) -> None:
         """Keep the record from being pruned until this process ends."""
@@ -155,7 +163,9 @@ class Record:
             fcntl.flock(self._held, fcntl.LOCK_SH)
 
     def end(self) -> None:
-        """Note that no host can be at work for this run any more."""
+        """Note that no host can be at work for this run any more, and that all they said is here."""
+        if self.lost:
+            return
         with suppress(OSError):
             (self.directory / ENDED).touch()
 

@@ -104,7 +104,10 @@ class Run:
         self._take(host, Event(FAILED, time=time.time(), data=data))
 
     def _take(self, host: str, event: Event) -> None:
+        lost = self._record.lost
         self._record.append(host, self._play, event)
+        if self._record.lost != lost:
+            self._watcher.notice(f"the record of this run can't be written any more: {self._record.lost}; it goes on")
         self._fold.add(host, event, time.time() if self._live else None)
         if event.kind == HELLO:
             self.at_work.add((self._play, host))

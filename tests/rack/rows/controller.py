@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import threading
 import time
+from pathlib import Path
 
 from tests.rack.bed import Node, wait_until
 from tests.rack.processes import peak_mib
@@ -14,19 +16,53 @@ from tests.rack.site import Running, Site
 from tests.sandbox.cli import Said
 
 LOOK = {"command": {"argv": ["true"], "read_only": True}}
-MANY = tuple(f"n{number:02}" for number in range(1, 61))
 GB = 1_000_000_000
 
 
-@row("64 open files allowed (ulimit -n 64), 60 nodes at once", slow=True)
+@row("64 open files allowed (ulimit -n 64), 100 hosts at once", slow=True)
 def few_files(ground: Ground) -> Seen:
-    with ground.site(*MANY) as site:
-        # Long enough that all connections are there at once.
-        play = site.playbook({"command": {"argv": ["sleep", "3"], "read_only": True}})
-        said = site.type(["prlimit", "--nofile=64:64", *site.provision(play, "--forks", "60")]).end()
-        assert len(said.statuses()) == len(MANY) and set(said.statuses().values()) == {"ok"}, said.err
+    with ground.site("a", "b", "c", "d") as site:
+        addresses = [node.spec.address for node in site.nodes.values()]
+        site.inventory({f"n{number:03}": {"ansible_host": addresses[number % 4]} for number in range(1, 101)})
+        # Long enough that connections would be there at once.
+        play = site.playbook({"command": {"argv": ["sleep", "0.3"], "read_only": True}})
+        said = site.type(["prlimit", "--nofile=64:64", *site.provision(play, "--forks", "100")]).end()
+        assert len(said.statuses()) == 100 and set(said.statuses().values()) == {"ok"}, said.err
         site.quiet()
-        return seen(said, "", "0", code=0)
+        return seen(said, "", "0", code=0, note="as many at a time as the files allow")
+
+
+@row("the controller's disk full, in a build")
+def controller_disk_full(ground: Ground) -> Seen:
+    with ground.site() as site:
+        # More than the page of the record that is there already.
+        play = site.playbook(*json.loads(Path(site.build(3)).read_text())[0]["tasks"], *[LOOK] * 40)
+        # A filesystem of its own, which only this row fills: the node's /dev/shm.
+        state = {"XDG_STATE_HOME": str(site.node.path("/dev/shm"))}
+        running = site.type(site.provision(play), environment=state)
+        wait_until(site.begun, 15, running.said)
+        filler = site.node.fill("/dev/shm")
+        said = running.end()
+        filler.unlink()
+        followed = site.type(site.argv("attach", "2", "--output", "json"), environment=state).end()
+        assert followed.code == 0 and followed.statuses() == {"a": "changed"}, followed.err
+        assert again(site, play).changes() == {} and site.begun() == ["a"]
+        pattern = r"the record of this run can't be written any more: No space left on device"
+        return seen(said, pattern, "attach: 0, with all that the record missed; then 0, changes nothing", code=0)
+
+
+@row("the controller's disk full before the run")
+def controller_disk_full_before(ground: Ground) -> Seen:
+    with ground.site() as site:
+        play = site.build(0.1)
+        filler = site.node.fill("/dev/shm")
+        state = {"XDG_STATE_HOME": str(site.node.path("/dev/shm"))}
+        said = site.type(site.provision(play), environment=state).end()
+        assert site.begun() == [], "nothing is begun that could not be followed on"
+        filler.unlink()
+        again(site, play)
+        pattern = r"the record of the run can't be written: No space left on device"
+        return seen(said, pattern, "0, builds", code=1)
 
 
 @row("standard input closed")

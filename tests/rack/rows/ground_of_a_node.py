@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import time
 import zipfile
@@ -144,18 +145,17 @@ def python_missing(ground: Ground) -> Seen:
         return seen(said, r"the agent did not start .*?remedy: .*? ansible_python_interpreter", "0", code=4)
 
 
-@row("a Python too old for k3env")
+@row("python3 is 3.6")
 def python_old(ground: Ground) -> Seen:
-    """A real interpreter that says 3.6 of itself: none of that age is to be had."""
     with ground.site() as site:
         play = site.playbook(LOOK)
-        code = "import sys; sys.version_info = (3, 6, 8, 'final', 0); exec(sys.argv.pop())"
-        site.node.script("/opt/python3.6", f'exec python3 -I -S -c "{code}" "$4"')
+        note = _old_python(site.node)
         site.inventory({"a": {"ansible_python_interpreter": "/opt/python3.6"}})
         said = site.run(play)
         site.inventory({"a": {}})
         again(site, play)
-        return seen(said, r"Python 3\.9 or later is needed.*?found: Python 3\.6\.8", "0, with another", code=2)
+        pattern = r"Python 3\.9 or later is needed.*?found: Python 3\.6\.\d+"
+        return seen(said, pattern, "0, with another", code=2, note=note)
 
 
 @row("Debian 11, Python 3.9")
@@ -212,6 +212,20 @@ def state_is_a_link(ground: Ground) -> Seen:
         return seen(said, r"state directory \S+ is a link or a file", "0, once it is gone", code=2)
 
 
+@row("home on a shared filesystem, of two nodes")
+def home_shared(ground: Ground) -> Seen:
+    with ground.site("a", "b") as site:
+        (site.shared / "home").mkdir()
+        for node in site.nodes.values():
+            node.run("mount", "--bind", "/shared/home", "/root")
+        play = site.build(1)
+        said = site.run(play)
+        assert sorted(said.statuses().values()) == ["changed", "ok"] and len(site.begun()) == 1
+        again(site, play)
+        assert not list((site.shared / "home").iterdir()), "nothing of ours is in a home that nodes share"
+        return seen(said, "", "0, changes nothing", code=0)
+
+
 @row(
     "state directory on the shared filesystem, of two nodes",
 )
@@ -226,6 +240,30 @@ def state_shared(ground: Ground) -> Seen:
         assert made == changed, f"made on {made}, told as {said.statuses()}"
         again(site, play)
         return seen(said, "", "0, changes nothing", code=0)
+
+
+def _old_python(node: Node) -> str:
+    """Put a Python 3.6 at /opt/python3.6: a real one where this machine has it, else one that says so of itself."""
+    # What PATH has may be pyenv's shim.
+    versions = [*Path("~/.pyenv/versions").expanduser().glob("3.6.*/bin/python3.6"), Path("/usr/bin/python3.6")]
+    found = next((path for path in versions if path.is_file()), None)
+    if found is None:
+        code = "import sys; sys.version_info = (3, 6, 8, 'final', 0); exec(sys.argv.pop())"
+        node.script("/opt/python3.6", f'exec python3 -I -S -c "{code}" "$4"')
+        return "an interpreter that says so of itself"
+    prefix = found.parents[1]
+    there = node.path("/opt/py36")
+    shutil.copytree(
+        prefix / "lib/python3.6",
+        there / "lib/python3.6",
+        ignore=shutil.ignore_patterns("test", "site-packages", "__pycache__", "config-*", "idlelib", "ensurepip"),
+    )
+    for library in prefix.glob("lib/libpython3.6*"):
+        shutil.copy(library, there / "lib")
+    (there / "bin").mkdir()
+    shutil.copy(found, there / "bin/python3.6")
+    node.script("/opt/python3.6", 'LD_LIBRARY_PATH=/opt/py36/lib exec /opt/py36/bin/python3.6 "$@"')
+    return "a real one"
 
 
 def _repository(path: Path) -> str:

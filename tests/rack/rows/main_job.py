@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 from k3env.sandbox import upstream
 from k3env.sandbox.upstream import TRTLLM
@@ -14,6 +16,7 @@ from tests.rack.site import Site
 
 REPO = "/shared/TensorRT-LLM"
 WHEELS = ("pip>=24.1,<26", "setuptools>=77,<80", "packaging>=24.2,<26", "einops>=0.8,<0.8.2")
+_INODES = 1000
 TOOLS = {"nvcc": "release 13.0, V13.0.88", "cmake": "cmake version 3.31.6", "patchelf": "patchelf 0.18.0"}
 
 
@@ -60,6 +63,28 @@ def builder_dies_in_build(ground: Ground) -> Seen:
         site.nodes[builder].power_on()
         assert again(site, play).changes() == {}
         return seen(said, r"unreachable: \[[ab]\]", "the other node builds on; then 0, changes nothing", code=4)
+
+
+@row("disk full when the manifest is written, after the build", slow=True)
+def disk_full_at_manifest(ground: Ground) -> Seen:
+    with ground.site("a") as site:
+        play = prepare(site)
+        whole = Path(play).read_text()
+        checkout = json.loads(whole)[0]["tasks"][0]
+        assert site.run(site.playbook(checkout, name="checkout")).code == 0
+        # A filesystem that takes no further file from the end of the build on; the build's log is open by then.
+        kept = f"{REPO}/.k3env"
+        (site.shared / "TensorRT-LLM/.k3env").mkdir(exist_ok=True)
+        site.node.run("mount", "-t", "tmpfs", "-o", f"nr_inodes={_INODES}", "none", kept)
+        full = f"mount -o remount,nr_inodes=$(($(stat -f -c '%c - %d' {kept}))) {kept}"
+        site.node.script("/usr/local/bin/patchelf", f"echo '{TOOLS['patchelf']}'; [ $# = 1 ] || {full}")
+        said = site.run(play)
+        assert not (site.node.path(kept) / "manifest.json").exists()
+        site.node.script("/usr/local/bin/patchelf", f"echo '{TOOLS['patchelf']}'")
+        site.node.run("mount", "-o", f"remount,nr_inodes={_INODES}", kept)
+        assert "trtllm_build" in _changed(again(site, play).document["hosts"]["a"])
+        assert again(site, play).changes() == {}
+        return seen(said, r"No space left on device", "0, builds on and writes it; then 0, changes nothing", code=2)
 
 
 def prepare(site: Site) -> str:
