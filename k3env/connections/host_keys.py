@@ -10,6 +10,7 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -52,6 +53,8 @@ class KnownHosts:
 
     _plain: dict[str, list[Key]] = field(default_factory=dict)
     _special: list[tuple[tuple[str, ...], Key]] = field(default_factory=list)
+    _hashed: list[tuple[bytes, bytes, Key]] = field(default_factory=list)
+    """Salt, and the name's HMAC with it: each costs 1 µs a look-up, so 10,000 of them 10 ms a host."""
 
     @classmethod
     def load(cls, files: Iterable[str] = DEFAULT_FILES) -> KnownHosts:
@@ -71,7 +74,9 @@ class KnownHosts:
         """Return the keys of a host, those with a marker too."""
         name = address(hostname, port).lower()
         special = [key for patterns, key in self._special if _matches(patterns, name)]
-        return [*self._plain.get(name, []), *special]
+        plain = name.encode()
+        hashed = [key for salt, digest, key in self._hashed if hmac.digest(salt, plain, "sha1") == digest]
+        return [*self._plain.get(name, []), *special, *hashed]
 
     def _add(self, line: str, source: str) -> None:
         words = line.split()
@@ -82,7 +87,9 @@ class KnownHosts:
             return
         names, key = tuple(words[0].lower().split(",")), Key(words[1], words[2], source, marker)
         if words[0].startswith("|1|"):
-            self._special.append(((words[0],), key))
+            with suppress(ValueError):
+                _, _, salt, digest = words[0].split("|")
+                self._hashed.append((base64.b64decode(salt), base64.b64decode(digest), key))
         elif marker or any(char in words[0] for char in "*?!"):
             self._special.append((names, key))
         else:
@@ -98,8 +105,6 @@ def _is_key(data: str) -> bool:
 
 
 def _matches(patterns: tuple[str, ...], name: str) -> bool:
-    if patterns[0].startswith("|1|"):
-        return _hash_matches(patterns[0], name)
     wanted = [pattern for pattern in patterns if not pattern.startswith("!")]
     if any(_glob(pattern[1:], name) for pattern in patterns if pattern.startswith("!")):
         return False
@@ -109,12 +114,3 @@ def _matches(patterns: tuple[str, ...], name: str) -> bool:
 def _glob(pattern: str, name: str) -> bool:
     """Match as OpenSSH does: only `*` and `?` are special, brackets belong to [host]:port."""
     return fnmatchcase(name, pattern.replace("[", "[[]"))
-
-
-def _hash_matches(hashed: str, name: str) -> bool:
-    try:
-        _, _, salt, digest = hashed.split("|")
-        found = hmac.new(base64.b64decode(salt), name.encode(), hashlib.sha1).digest()
-        return hmac.compare_digest(found, base64.b64decode(digest))
-    except ValueError:
-        return False

@@ -1,13 +1,15 @@
 """Private keys and the agent: loaded once a run, offered in OpenSSH's order.
 
 First the agent's keys that ssh_config names, then its others unless IdentitiesOnly, then the files. A server takes
-few tries (MaxAuthTries 6), so a key that was named must not stand behind a full agent.
+few tries (MaxAuthTries 6), so a key that was named must not stand behind a full agent. Each key goes after the
+certificates that are for it.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import copy
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -42,7 +44,12 @@ class Keyring:
 
         Raises AuthFailed for a named key that can't be read.
         """
-        agent = {key.asbytes(): key for key in self._agent(resolved.agent)}
+        for key in self._plain(resolved, named):
+            yield from _certified(key, resolved)
+            yield key
+
+    def _plain(self, resolved: Resolved, named: bool) -> Iterator[paramiko.PKey]:
+        agent = {key.blob: key for key in self._agent(resolved.agent)}  # type: ignore[attr-defined] # an agent's
         rest: list[paramiko.PKey] = []
         for path in resolved.key_files:
             public = _public(path)
@@ -126,10 +133,43 @@ def _decrypt(path: str, passphrase: str) -> paramiko.PKey:
         raise AuthFailed(f"the passphrase of {path} is wrong", remedy="try again, or ssh-add it to the agent") from None
 
 
+def _certified(key: paramiko.PKey, resolved: Resolved) -> Iterator[paramiko.PKey]:
+    """Yield copies of a key with each certificate that is for it; ssh_config names them, or they lie beside the key."""
+    from paramiko.agent import AgentKey
+
+    for path in (*resolved.certificates, *(f"{name}-cert.pub" for name in resolved.key_files)):
+        certificate = _blob(path)
+        if certificate is None or not _is_for(certificate, key.asbytes()):
+            continue
+        # paramiko's agent keys can't be copied by copy().
+        made = AgentKey(key.agent, key.blob, key.comment) if isinstance(key, AgentKey) else copy.copy(key)
+        with contextlib.suppress(OSError, ValueError):
+            made.load_certificate(path)
+            yield made
+
+
+def _is_for(certificate: bytes, key: bytes) -> bool:
+    """Return whether a certificate is for a key, both in wire form: its type and nonce precede the key's own fields.
+
+    Source: PROTOCOL.certkeys of OpenSSH.
+    """
+
+    def after_string(data: bytes) -> bytes:
+        return data[4 + int.from_bytes(data[:4], "big") :]
+
+    fields = after_string(key)
+    return bool(fields) and after_string(after_string(certificate)).startswith(fields)
+
+
 def _public(path: str) -> bytes | None:
     """Return the wire form of a key's public half, from the file beside it."""
+    return _blob(f"{path}.pub")
+
+
+def _blob(path: str) -> bytes | None:
+    """Return the wire form that a .pub file holds, or None."""
     try:
-        words = Path(path + ".pub").read_text("utf-8", "replace").split()
+        words = Path(path).read_text("utf-8", "replace").split()
         return base64.b64decode(words[1], validate=True)
     except (OSError, ValueError, IndexError):
         return None
@@ -156,5 +196,11 @@ def _agent_keys(path: str, link: socket.socket) -> list[paramiko.PKey]:
     with contextlib.suppress(OSError, paramiko.SSHException):
         link.connect(path)
         agent._connect(link)  # type: ignore[attr-defined]
-        return list(agent.get_keys())
+        keys: list[paramiko.PKey] = []
+        for key in agent.get_keys():
+            if "-cert-" in key.get_name():
+                # Else paramiko offers an RSA key's certificate as the key alone.
+                key.public_blob = paramiko.pkey.PublicBlob(key.get_name(), key.blob)  # type: ignore[assignment] # stub: None
+            keys.append(key)
+        return keys
     return []

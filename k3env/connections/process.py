@@ -28,12 +28,15 @@ class Target:
     user: str | None = None
     private_key: str | None = None
     timeout_s: float = 30.0
+    accept_new: bool = False
+    """Whether ssh is to keep the key of a host that was never seen before."""
 
 
 def _openssh(target: Target) -> list[str]:
     """The user's own ssh, with all that it can do: ControlMaster, GSSAPI, host-based, hardware keys."""
     argv = ["ssh", "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"]
     argv += ["-o", f"ConnectTimeout={max(1, int(target.timeout_s))}"]
+    argv += ["-o", "StrictHostKeyChecking=accept-new"] if target.accept_new else []
     argv += ["-p", str(target.port)] if target.port is not None else []
     argv += ["-l", target.user] if target.user is not None else []
     argv += ["-i", target.private_key, "-o", "IdentitiesOnly=yes"] if target.private_key is not None else []

@@ -64,11 +64,15 @@ class SshConnection:
         resolved = self._resolve()
         self.note = resolved.note
         if resolved.needs_openssh:
-            self._hand_over(resolved, timeout_s)
+            self._hand_over(", ".join(resolved.needs_openssh), timeout_s)
             return
         self._where = address(resolved.hostname, resolved.port)
         # The way to a jump host has gates of its own: they are passed before this one.
-        gateway = self._gateway(resolved, ends) if resolved.jumps else None
+        try:
+            gateway = self._gateway(resolved, ends) if resolved.jumps else None
+        except _OpensshAlone as error:
+            self._hand_over(f"{error} on the way", timeout_s)
+            return
         gate = self._road.gate.at(resolved.hostname, resolved.port)
         if not gate.acquire(timeout=timeout_s):
             raise ConnectTimeout(f"no turn at {self._where} within {timeout_s:g} s")
@@ -118,16 +122,14 @@ class SshConnection:
         """Whether the connection still stands."""
         return self._connection is not None and self.transport.is_active()
 
-    def _hand_over(self, resolved: Resolved, timeout_s: float) -> None:
-        """Let OpenSSH itself make the connection."""
+    def _hand_over(self, why: str, timeout_s: float) -> None:
+        """Let OpenSSH itself make the connection, from here to the end."""
         asked = self._settings
         if self._jumps:
-            raise Unreachable(
-                f"jump host {asked.hostname} needs OpenSSH itself: {', '.join(resolved.needs_openssh)}",
-                remedy="use --connection openssh",
-            )
-        self.note = f"by OpenSSH's own ssh, since ssh_config has {', '.join(resolved.needs_openssh)}"
-        target = openssh.Target(asked.hostname, asked.port, asked.user, asked.private_key)
+            raise _OpensshAlone(f"{why} for {asked.hostname}")
+        self.note = f"by OpenSSH's own ssh, since ssh_config has {why}"
+        accept_new = self._road.accept_new
+        target = openssh.Target(asked.hostname, asked.port, asked.user, asked.private_key, accept_new=accept_new)
         self._openssh = ProcessConnection("openssh", target)
         self._openssh.open(timeout_s)
 
@@ -184,7 +186,7 @@ class SshConnection:
         try:
             return self._road.jump(resolved.jumps, connect)
         except Unreachable as error:
-            if "jump host" in str(error):
+            if isinstance(error, _OpensshAlone) or "jump host" in str(error):
                 raise
             raise type(error)(
                 f"jump host {last.host}: {error}",
@@ -279,6 +281,10 @@ class SshConnection:
     def _peer_left(self) -> bool:
         assert self._peer is not None  # noqa: S101 - made by open()
         return self._peer.left
+
+
+class _OpensshAlone(Unreachable):
+    """A jump host needs what only OpenSSH can do, so it must go the whole way."""
 
 
 class _Behind(SshConnection):

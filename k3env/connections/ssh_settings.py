@@ -12,6 +12,7 @@ import pwd
 import re
 import shutil
 import socket
+import stat
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -141,7 +142,7 @@ def _parse(found: dict[str, list[str]], asked: Asked) -> Resolved:
         known_hosts=(*paths("userknownhostsfile"), *paths("globalknownhostsfile")),
         host_key_alias=first("hostkeyalias") or None,
         jumps=tuple(jumps(first("proxyjump"))),
-        needs_openssh=tuple(_beyond(found)),
+        needs_openssh=tuple(_beyond(found, tokens)),
         note=first(" note"),
     )
 
@@ -151,21 +152,56 @@ def _split(value: str, key: str) -> list[str]:
     return value.split() if key.endswith("knownhostsfile") else [value]
 
 
-def _beyond(found: dict[str, list[str]]) -> Iterator[str]:
+def _beyond(found: dict[str, list[str]], tokens: dict[str, str]) -> Iterator[str]:
     """Yield what is asked for that only OpenSSH itself can do."""
-    for key, harmless in (
-        ("proxycommand", "none"),
-        ("knownhostscommand", "none"),
-        ("pkcs11provider", "none"),
-        ("hostbasedauthentication", "no"),
-        ("verifyhostkeydns", "no"),
-    ):
-        value = found.get(key, [harmless])[0]
-        if value.lower() not in (harmless, "false", "none", "no"):
+    for key in _OPENSSH_ALONE:
+        value = found.get(key, ["none"])[0]
+        if value.lower() not in ("false", "none", "no", ""):
             yield f"{key} {value}"
     for name in found.get("identityfile", []):
-        if name.endswith("_sk") and Path(name).expanduser().is_file():
+        if _needs_hardware(expand(name, tokens)):
             yield f"identityfile {name}"
+    socket_path = found.get("controlpath", ["none"])[0]
+    if socket_path.lower() != "none" and _is_socket(expand(socket_path, tokens)):
+        yield f"controlpath {socket_path}, a connection that stands already"
+    if found.get("gssapiauthentication", ["no"])[0] == "yes" and _has_ticket():
+        yield "gssapiauthentication yes, and you have a Kerberos ticket"
+
+
+_OPENSSH_ALONE = (
+    "proxycommand",
+    "knownhostscommand",
+    "revokedhostkeys",
+    "pkcs11provider",
+    "hostbasedauthentication",
+    "verifyhostkeydns",
+    "bindaddress",
+    "bindinterface",
+)
+"""What `ssh -G` shows where it is set; without it a host is not reached, or one that should not be believed is."""
+
+
+def _needs_hardware(path: str) -> bool:
+    """Return whether a key file only points to a security key, by its public half; named so where that is missing."""
+    try:
+        return Path(f"{path}.pub").read_text("utf-8", "replace").startswith("sk-")
+    except OSError:
+        return path.endswith("_sk") and Path(path).is_file()
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.stat(path).st_mode)
+    except OSError:
+        return False
+
+
+def _has_ticket() -> bool:
+    """Return whether the user has a valid Kerberos ticket: Debian turns GSSAPI on for everybody."""
+    try:
+        return subprocess.run(["klist", "-s"], stdin=subprocess.DEVNULL, timeout=RESOLVE_S).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
 
 
 def jumps(text: str) -> Iterator[Asked]:

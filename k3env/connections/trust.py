@@ -30,11 +30,37 @@ def believe(client: paramiko.SSHClient, keys: list[Key], name: str, where: str, 
     table = client.get_host_keys()
     table.clear()
     revoked = {key.data for key in keys if key.marker == "@revoked"}
+    believed: dict[str, list[paramiko.PKey]] = {}
     for key in keys:
         if not key.marker and key.data not in revoked:
             with contextlib.suppress(paramiko.SSHException, ValueError):
-                table.add(name, key.kind, paramiko.PKey.from_type_string(key.kind, base64.b64decode(key.data)))
+                read = paramiko.PKey.from_type_string(key.kind, base64.b64decode(key.data))
+                believed.setdefault(key.kind, []).append(read)
+    for kind, several in believed.items():
+        table.add(name, kind, _any_of(several))
     client.set_missing_host_key_policy(_policy(keys, where, accept))
+
+
+def _any_of(keys: list[paramiko.PKey]) -> paramiko.PKey:
+    """Return what equals each of some keys of one kind: paramiko's table holds one, known_hosts as many as it says."""
+    import paramiko
+
+    class AnyOf(paramiko.PKey):
+        """Stands for them."""
+
+        def get_name(self) -> str:
+            return keys[0].get_name()
+
+        def asbytes(self) -> bytes:
+            return keys[0].asbytes()
+
+        def __eq__(self, other: object) -> bool:
+            return any(key == other for key in keys)
+
+        def __hash__(self) -> int:
+            return hash(keys[0])
+
+    return AnyOf() if len(keys) > 1 else keys[0]
 
 
 def changed(error: paramiko.BadHostKeyException, where: str) -> HostKeyMismatch:

@@ -60,7 +60,8 @@ class Address:
 
     hostname: str
     connection: str = "ssh"
-    port: int = 22
+    port: Optional[int] = None
+    """None: what ssh would take."""
     user: Optional[str] = None
     """None: what ssh would take."""
     python: str = "python3"

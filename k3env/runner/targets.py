@@ -99,9 +99,13 @@ class Targets:
 
     def _reach(self, address: Address) -> Callable[[], Connection]:
         if address.connection in process.PREFIXES:
-            # A port of 22 is what nothing says too.
-            port = address.port if address.port != 22 else None
-            target = process.Target(address.hostname, port, address.user, address.options.get("private_key"))
+            target = process.Target(
+                address.hostname,
+                address.port,
+                address.user,
+                address.options.get("private_key"),
+                accept_new=self._road.accept_new,
+            )
             return lambda: process.ProcessConnection(address.connection, target)
         if address.connection == "ssh":
             from k3env.connections.host_keys import Key
@@ -110,8 +114,7 @@ class Targets:
             told = address.options.get("host_key", "").split()
             settings = Settings(
                 address.hostname,
-                # 22 is what nothing says too: then ssh_config's Port counts.
-                address.port if address.port != 22 else None,
+                address.port,
                 address.user,
                 address.options.get("private_key"),
                 Key(told[0], told[1], "the sandbox") if told else None,

@@ -183,7 +183,7 @@ class Node:
     def sshd(self, *lines: str) -> None:
         """Restart sshd with lines in place of usual ones; sessions go on."""
         self.stop_sshd()
-        self.path(machine.CONFIG).write_text(machine.sshd_config(self.spec.address, lines))
+        self.path(machine.CONFIG).write_text(machine.sshd_config(self.spec, lines))
         self.start_sshd()
 
     def start_sshd(self) -> None:

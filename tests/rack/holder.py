@@ -17,13 +17,17 @@ from typing import Any
 from tests.rack import kernel, machine
 
 CONTROLLER = "10.99.255.1"
+CONTROLLER6 = "fd99::ff:1"
 BRIDGE = "br0"
 
 
 def main() -> None:
     """Serve until the input ends."""
     kernel.set_hostname("controller")
-    _ip(f"link set lo up\nlink add {BRIDGE} type bridge\nlink set {BRIDGE} up\naddr add {CONTROLLER}/16 dev {BRIDGE}\n")
+    _ip(
+        f"link set lo up\nlink add {BRIDGE} type bridge\nlink set {BRIDGE} up\naddr add {CONTROLLER}/16 dev {BRIDGE}\n"
+        f"addr add {CONTROLLER6}/64 dev {BRIDGE} nodad\n"
+    )
     ended, end = os.pipe()
     for descriptor in (ended, end):
         os.set_blocking(descriptor, False)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
 from tests.rack import kernel
@@ -39,6 +40,11 @@ class Spec:
     """The public key that its root accepts."""
     sshd: tuple[str, ...] = ()
     """Lines of its sshd's configuration, in place of usual ones."""
+
+    @property
+    def address6(self) -> str:
+        """Its IPv6 address, in fd99::/64."""
+        return str(IPv6Address(f"fd99::{int(IPv4Address(self.address)) & 0xFFFF:x}"))
 
     @property
     def boot_id(self) -> str:
@@ -191,7 +197,7 @@ def _files(spec: Spec, root: Path) -> None:
     (root / "etc/resolv.conf").write_text("")
     _private(root / "etc/ssh/rack_host_key", Path(f"{spec.directory}/host_key").read_bytes())
     _private(root / "etc/ssh/rack_authorized_keys", spec.authorized.encode())
-    (root / CONFIG.lstrip("/")).write_text(sshd_config(spec.address, spec.sshd))
+    (root / CONFIG.lstrip("/")).write_text(sshd_config(spec, spec.sshd))
 
 
 def _private(path: Path, data: bytes) -> None:
@@ -199,10 +205,11 @@ def _private(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
 
-def sshd_config(address: str, lines: tuple[str, ...] = ()) -> str:
+def sshd_config(spec: Spec, lines: tuple[str, ...] = ()) -> str:
     """Return an sshd's configuration; `lines` take the place of those that begin with the same word."""
     usual = [
-        f"ListenAddress {address}:22",
+        f"ListenAddress {spec.address}:22",
+        f"ListenAddress [{spec.address6}]:22",
         "HostKey /etc/ssh/rack_host_key",
         "AuthorizedKeysFile /etc/ssh/rack_authorized_keys",
         "PidFile /run/sshd.pid",
@@ -219,7 +226,11 @@ def sshd_config(address: str, lines: tuple[str, ...] = ()) -> str:
 
 
 def _network(spec: Spec) -> None:
-    commands = f"link set lo up\naddr add {spec.address}/16 dev eth0\nlink set eth0 up\n"
+    # Without nodad, nobody may bind the address for a second.
+    commands = (
+        f"link set lo up\naddr add {spec.address}/16 dev eth0\naddr add {spec.address6}/64 dev eth0 nodad\n"
+        "link set eth0 up\n"
+    )
     subprocess.run(["ip", "-batch", "-"], input=commands, text=True, check=True)
 
 

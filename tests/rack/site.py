@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from tests.rack import roots
-from tests.rack.bed import CHECKOUT, Bed, Node, public, wait_until
+from tests.rack.bed import CHECKOUT, Bed, Node, keygen, public, wait_until
 from tests.sandbox.cli import Said
 
 DISK_MIB = 32 << 10
@@ -43,7 +43,7 @@ class Site:
 
     def __enter__(self) -> Site:
         """Start the nodes; make the home with a key, known hosts and an inventory."""
-        for name in ("shared", "home/.ssh"):
+        for name in ("shared", "home/.ssh", "home/etc_ssh"):
             (self.directory / name).mkdir(parents=True)
         specs = [
             self.bed.spec(name, self.directory, root, self._disk_mib, self._sshd) for name, root in self._roots.items()
@@ -84,6 +84,20 @@ class Site:
     def known_hosts(self) -> Path:
         """The person's known_hosts."""
         return self.home / HOME_SSH / "known_hosts"
+
+    @property
+    def etc_ssh(self) -> Path:
+        """What the person sees as /etc/ssh."""
+        return self.home / "etc_ssh"
+
+    def ssh_config(self, *lines: str) -> None:
+        """Write the person's ssh_config."""
+        (self.home / HOME_SSH / "config").write_text("\n".join([*lines, ""]))
+
+    def key(self, name: str) -> str:
+        """Make a key in the person's .ssh; return its public half."""
+        keygen(self.home / HOME_SSH / name)
+        return public(self.home / HOME_SSH / name)
 
     @property
     def node(self) -> Node:
@@ -140,9 +154,8 @@ class Site:
 
         OpenSSH asks the password file where that is, not $HOME.
         """
-        passwd = str(self.home / "passwd")
         return self.bed.argv(
-            "unshare", "--mount", "--propagation", "private", "sh", "-c", _AT_HOME, "sh", passwd, *argv
+            "unshare", "--mount", "--propagation", "private", "sh", "-c", _AT_HOME, "sh", str(self.home), *argv
         )
 
     def provision(self, playbook: str, *options: str, hosts: str = "all") -> list[str]:
@@ -230,7 +243,7 @@ class Running:
         return said
 
 
-_AT_HOME = 'mount --bind "$1" /etc/passwd && shift && exec "$@"'
+_AT_HOME = 'mount --bind "$1/passwd" /etc/passwd && mount --bind "$1/etc_ssh" /etc/ssh && shift && exec "$@"'
 _BUILD = """
 echo "$(hostname)" >> {checkout}/begun
 {lock}

@@ -26,7 +26,7 @@ def few_files(ground: Ground) -> Seen:
         site.inventory({f"n{number:03}": {"ansible_host": addresses[number % 4]} for number in range(1, 101)})
         # Long enough that connections would be there at once.
         play = site.playbook({"command": {"argv": ["sleep", "0.3"], "read_only": True}})
-        said = site.type(["prlimit", "--nofile=64:64", *site.provision(play, "--forks", "100")]).end()
+        said = site.type(["prlimit", "--nofile=64:64", *site.provision(play, "--check", "--forks", "100")]).end()
         assert len(said.statuses()) == 100 and set(said.statuses().values()) == {"ok"}, said.err
         site.quiet()
         return seen(said, "", "0", code=0, note="as many at a time as the files allow")

@@ -106,6 +106,20 @@ def too_many_connections(ground: Ground) -> Seen:
         return seen(said, "", "0", code=0)
 
 
+@row("sshd refuses the tenth handshake (MaxStartups 9), 40 hosts behind its address")
+def tenth_connection(ground: Ground) -> Seen:
+    with ground.site(sshd=("MaxStartups 9",)) as site:
+        address = site.node.spec.address
+        site.inventory({f"n{number}": {"ansible_host": address} for number in range(40)})
+        play = site.playbook(LOOK)
+        # Forty names of one node: only a plan that reads may go there at once.
+        said = site.run(play, "--check", "--forks", "40")
+        assert set(said.statuses().values()) == {"ok"} and len(said.statuses()) == 40, said.err
+        assert "MaxStartups" not in site.node.path("/run/sshd.log").read_text(), "none was refused: at most 8 at once"
+        again(site, play, "--check")
+        return seen(said, "", "0", code=0, note="at most 8 handshakes at once")
+
+
 @row("sshd takes one session a connection (MaxSessions 1)")
 def one_session(ground: Ground) -> Seen:
     with ground.site(sshd=("MaxSessions 1",)) as site:

@@ -125,7 +125,7 @@ def test_hosts_of_no_inventory_can_be_taken_away(inventory: Make) -> None:
 def test_addresses_of_the_inventory(inventory: Make) -> None:
     hosts = inventory("all: {hosts: {'::1': {ansible_user: a}, '[2001:db8::5]:2200': , 'fe80::[1:2]': }}\n")
     assert [(host.name, host.address.port) for host in hosts.select("::1,[2001:db8::5]:23")] == [
-        ("::1", 22),
+        ("::1", None),
         ("2001:db8::5", 23),
     ]
     assert hosts.hosts["2001:db8::5"].address.port == 2200
