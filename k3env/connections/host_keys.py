@@ -54,7 +54,7 @@ class KnownHosts:
     _plain: dict[str, list[Key]] = field(default_factory=dict)
     _special: list[tuple[tuple[str, ...], Key]] = field(default_factory=list)
     _hashed: list[tuple[bytes, bytes, Key]] = field(default_factory=list)
-    """Salt, and the name's HMAC with it: each costs 1 µs a look-up, so 10,000 of them 10 ms a host."""
+    """Salt, and the name's HMAC with it: each costs 1.6 µs a look-up, so 10,000 of them 16 ms a host."""
 
     @classmethod
     def load(cls, files: Iterable[str] = DEFAULT_FILES) -> KnownHosts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +70,9 @@ def test_what_the_inventory_says_wins(tmp_path: Path, monkeypatch: pytest.Monkey
         ("KnownHostsCommand /bin/true", "knownhostscommand"),
         ("PKCS11Provider /usr/lib/opensc.so", "pkcs11provider"),
         ("HostbasedAuthentication yes", "hostbasedauthentication"),
+        ("RevokedHostKeys /etc/ssh/revoked", "revokedhostkeys"),
+        ("BindAddress 127.0.0.2", "bindaddress"),
+        ("VerifyHostKeyDNS yes", "verifyhostkeydns"),
     ],
 )
 def test_what_only_openssh_can_do_is_named(
@@ -77,6 +81,39 @@ def test_what_only_openssh_can_do_is_named(
     with_config(tmp_path, monkeypatch, f"Host special\n  {line}\n")
     assert resolve(Asked("special")).needs_openssh[0].startswith(told)
     assert resolve(Asked("plain")).needs_openssh == ()
+
+
+def test_gssapi_counts_only_with_a_ticket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ticket is a stand-in: `klist -s` says by its exit code whether there is one."""
+    with_config(tmp_path, monkeypatch, "GSSAPIAuthentication yes\n")
+    klist = tmp_path / "bin" / "klist"
+    for code, told in ((1, False), (0, True)):
+        klist.write_text(f'#!/bin/sh\n[ "$1" = -s ] && exit {code}\n')
+        klist.chmod(0o755)
+        assert ["gssapi" in why for why in resolve(Asked("plain")).needs_openssh] == [True] * told
+
+
+@pytest.mark.parametrize(
+    ("name", "public", "told"),
+    [("id_a", "sk-ssh-ed25519@openssh.com AAAA", True), ("id_b", "ssh-ed25519 AAAA", False), ("id_sk", None, True)],
+)
+def test_a_security_key_is_known_by_its_public_half(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, public: str | None, told: bool
+) -> None:
+    with_config(tmp_path, monkeypatch, f"Host special\n  IdentityFile {tmp_path}/{name}\n")
+    (tmp_path / name).write_text("")
+    if public is not None:
+        (tmp_path / f"{name}.pub").write_text(public)
+    assert bool(resolve(Asked("special")).needs_openssh) is told
+
+
+def test_a_connection_that_stands_already_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_config(tmp_path, monkeypatch, f"Host special\n  ControlPath {tmp_path}/%n-%p\n  ControlMaster auto\n")
+    assert resolve(Asked("special")).needs_openssh == (), "there is none yet"
+    with socket.socket(socket.AF_UNIX) as master:
+        monkeypatch.chdir(tmp_path)  # a socket's whole path may be too long
+        master.bind("special-22")
+        assert resolve(Asked("special")).needs_openssh[0].startswith("controlpath")
 
 
 def test_a_config_that_ssh_refuses_is_told_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
