@@ -142,6 +142,26 @@ def unpack(data: bytes, digest: str, target: str) -> None:
             raise
 
 
+def heal_bytecode(payload: str) -> None:
+    """Read past bytecode of the payload that a full disk or a power cut has cut off: Python would trust it for ever."""
+    import _frozen_importlib_external as machinery  # importlib.machinery takes its time to import
+
+    class Loader(machinery.SourceFileLoader):
+        def get_code(self, name: str) -> "Any":
+            try:
+                return super().get_code(name)
+            except (EOFError, ValueError, TypeError):  # as marshal names what is damaged
+                os.unlink(machinery.cache_from_source(self.path))
+                return super().get_code(name)
+
+    def finder(path: str) -> "Any":
+        if path != payload and not path.startswith(payload + "/"):
+            raise ImportError
+        return machinery.FileFinder(path, (Loader, [".py"]))
+
+    sys.path_hooks.insert(0, finder)
+
+
 def spawn(start: "dict[str, Any]", frames: "dict[str, bytes]", run_dir: str, payload: str) -> int:
     """Start the worker in its own session; return the pipe by which it says that its journal grew."""
     reader, writer = os.pipe()
@@ -163,6 +183,7 @@ def spawn(start: "dict[str, Any]", frames: "dict[str, bytes]", run_dir: str, pay
         for source, target in ((null, 0), (log, 1), (log, 2)):
             os.dup2(source, target)
         os.set_blocking(writer, False)
+        heal_bytecode(payload)
         sys.path.insert(0, payload)
         from k3env.node import worker
 

@@ -146,6 +146,18 @@ def test_a_payload_that_was_changed_on_the_way_is_not_used(agent: Agent, monkeyp
     assert not list((agent.state).glob("payload/*"))
 
 
+@pytest.mark.parametrize("left", [0, 8, 16, 100])
+def test_bytecode_that_a_full_disk_has_cut_off_is_made_again(agent: Agent, tmp_path: Path, left: int) -> None:
+    tasks = [task("command", argv=["true"], read_only=True)]
+    assert agent.follow(tasks).results() == {"1.1": "ok"}
+    compiled = list((agent.state / "payload").rglob("*.pyc"))
+    assert len(compiled) > 10
+    for path in compiled:
+        path.write_bytes(path.read_bytes()[:left])
+    assert Agent(tmp_path).follow(tasks).results() == {"1.1": "ok"}
+    assert all(path.stat().st_size > 100 for path in compiled)
+
+
 def test_secrets_reach_the_command_and_nothing_else(agent: Agent, tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     script = f'printf %s "$1" > {seen}; echo "token is $1"; exit 1'

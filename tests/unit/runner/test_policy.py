@@ -94,7 +94,8 @@ class Site:
         )
 
     def target(self, host: str) -> Target:
-        start = Start("r.1", host, "me", 1, 0, "run", payload.build().digest, str(self.root / f"state-{host}"))
+        state = str(self.root / f"state-{host}")
+        start = Start("r.1", host, "me", payload=payload.build().digest, state_dir=state)
         work = Work(payload.boot_code(), payload.build(), codec.dumps(self.plan(host)).encode())
         reach: Callable[[], Connection] = _dead if host.startswith("dead") else _here
         return Target(host, reach, work, start)
