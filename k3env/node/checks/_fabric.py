@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Optional
 
 from k3env.node.checks import check, fail, passed, skip, unknown
-from k3env.node.checks._platform import kind, not_for
-from k3env.node.facts.gpu import Driver, Gpus, driver, gpus
+from k3env.node.checks._platform import Known, by_kind, not_for
+from k3env.node.facts.gpu import driver, gpus
 from k3env.node.facts.nvlink import (
     FABRIC_MANAGER,
     PENDING,
@@ -47,9 +47,9 @@ _MANAGER = f"see nvlink.fabric_manager: systemctl status {FABRIC_MANAGER}"
 
 
 @check("nvlink.links", driver, gpus, links, scope="node", severity="fail")
-def links_up(driver: Driver, gpus: Gpus, links: Links, profile: Profile) -> Finding:
+@by_kind
+def links_up(found: Known, links: Links, profile: Profile) -> Finding:
     """Every NVLink of every GPU is up."""
-    found = kind(driver, gpus)
     wanted = None if found is None or isinstance(found, Unreadable) else found.links
     if not links.gpus:
         return skip(NO_GPU)
@@ -79,12 +79,12 @@ def links_up(driver: Driver, gpus: Gpus, links: Links, profile: Profile) -> Find
 
 
 @check("nvlink.state", driver, gpus, fabric, scope="node", severity="fail")
-def state(driver: Driver, gpus: Gpus, fabric: Fabric, profile: Profile) -> Finding:
+@by_kind
+def state(found: Known, fabric: Fabric, profile: Profile) -> Finding:
     """Every GPU is registered in its NVLink fabric, without a fault there."""
     expected = f"{_COMPLETED}, {_SUCCESS}"
     if not fabric.gpus:
         return skip(NO_GPU)
-    found = kind(driver, gpus)
     remedy = _MANAGER if found is not None and not isinstance(found, Unreadable) and not found.has_domain else _SWITCHES
     for problem, gpu in ((_state_problem(gpu, fabric.waited_s), gpu) for gpu in fabric.gpus):
         if problem is None:
@@ -124,9 +124,9 @@ def health(fabric: Fabric, profile: Profile) -> Finding:
 
 
 @check("nvlink.domain", driver, gpus, fabric, scope="node", severity="fail")
-def one_domain(driver: Driver, gpus: Gpus, fabric: Fabric, profile: Profile) -> Finding:
+@by_kind
+def one_domain(found: Known, fabric: Fabric, profile: Profile) -> Finding:
     """All GPUs of the node are in one NVLink domain that spans machines: one pair of ClusterUUID and CliqueId."""
-    found = kind(driver, gpus)
     if isinstance(found, Unreadable):
         return unknown(found.reason)
     if found is not None and not found.has_domain:
@@ -163,9 +163,10 @@ def one_domain(driver: Driver, gpus: Gpus, fabric: Fabric, profile: Profile) -> 
 
 
 @check("nvlink.fabric_manager", driver, gpus, fabric_manager, scope="node", severity="fail")
-def manager(driver: Driver, gpus: Gpus, fabric_manager: Service, profile: Profile) -> Finding:
+@by_kind
+def manager(found: Known, fabric_manager: Service, profile: Profile) -> Finding:
     """The Fabric Manager runs where a machine has NVSwitches of its own."""
-    other = not_for(kind(driver, gpus), False, "the fabric's managers are on the rack's switch trays")
+    other = not_for(found, False, "the fabric's managers are on the rack's switch trays")
     if other is not None:
         return other
     if fabric_manager.is_active:

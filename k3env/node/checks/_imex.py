@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from k3env.node.checks import check, fail, passed, skip, unknown
 from k3env.node.checks._driver import number
-from k3env.node.checks._platform import kind, not_for
+from k3env.node.checks._platform import Known, by_kind, kind, not_for
 from k3env.node.facts.gpu import Driver, Gpus, driver, gpus
 from k3env.node.facts.imex import CHANNELS, Channels, Daemon, Domain, channels, daemon, domain
 from k3env.protocol.context import CONTEXTS
@@ -19,9 +19,10 @@ _ISLAND = "its NVLink ends at the machine, so it needs no IMEX"
 
 
 @check("nvlink.imex_channel", driver, gpus, channels, scope="rank", severity="fail")
-def imex_channel(driver: Driver, gpus: Gpus, channels: Channels, profile: Profile) -> Finding:
+@by_kind
+def imex_channel(found: Known, channels: Channels, profile: Profile) -> Finding:
     """The job's user can open an IMEX channel, in its container."""
-    other = not_for(kind(driver, gpus), True, _ISLAND)
+    other = not_for(found, True, _ISLAND)
     if other is not None:
         return other
     opened = [channel for channel in channels.tried if channel.error is None]
@@ -44,21 +45,22 @@ def imex_channel(driver: Driver, gpus: Gpus, channels: Channels, profile: Profil
 
 
 @check("nvlink.imex_daemon", driver, gpus, daemon, scope="node", severity="fail")
-def imex_daemon(driver: Driver, gpus: Gpus, daemon: Daemon, profile: Profile) -> Finding:
+@by_kind
+def imex_daemon(found: Known, daemon: Daemon, profile: Profile) -> Finding:
     """The node's IMEX service is ready; before a job it may rest, where the site starts it with each job."""
-    other = not_for(kind(driver, gpus), True, _ISLAND)
+    other = not_for(found, True, _ISLAND)
     if other is not None:
         return other
     if daemon.state == "READY":
         return passed("READY")
-    found = daemon.state or (daemon.said or "no answer" if daemon.is_installed else "nvidia-imex is not installed")
+    said = daemon.state or (daemon.said or "no answer" if daemon.is_installed else "nvidia-imex is not installed")
     if CONTEXTS[profile.context].fail_open and daemon.state in (None, "UNAVAILABLE"):
-        return skip(f"not running ({found}), which is normal before a job where the site starts it with each job")
+        return skip(f"not running ({said}), which is normal before a job where the site starts it with each job")
     if daemon.state is None and daemon.is_installed and not _is_refusal(daemon.said):
-        return unknown(f"nvidia-imex-ctl said what is not known: {found}")
+        return unknown(f"nvidia-imex-ctl said what is not known: {said}")
     return fail(
         expected="READY",
-        found=found,
+        found=said,
         remedy="see /var/log/nvidia-imex.log and /etc/nvidia-imex/nodes_config.cfg, then: systemctl restart nvidia-imex"
         if daemon.is_installed
         else "install nvidia-imex of the driver's version, and start it: systemctl enable --now nvidia-imex",
@@ -66,9 +68,10 @@ def imex_daemon(driver: Driver, gpus: Gpus, daemon: Daemon, profile: Profile) ->
 
 
 @check("nvlink.imex_domain", driver, gpus, domain, scope="node", severity="fail", contexts=("job",))
-def imex_domain(driver: Driver, gpus: Gpus, domain: Domain, profile: Profile) -> Finding:
+@by_kind
+def imex_domain(found: Known, domain: Domain, profile: Profile) -> Finding:
     """The IMEX domain is up, as this node sees it."""
-    other = not_for(kind(driver, gpus), True, _ISLAND)
+    other = not_for(found, True, _ISLAND)
     if other is not None:
         return other
     if domain.status is None:
@@ -83,9 +86,10 @@ def imex_domain(driver: Driver, gpus: Gpus, domain: Domain, profile: Profile) ->
 
 
 @check("nvlink.imex_peers", driver, gpus, domain, scope="node", severity="warn", contexts=("job",))
-def imex_peers(driver: Driver, gpus: Gpus, domain: Domain, profile: Profile) -> Finding:
+@by_kind
+def imex_peers(found: Known, domain: Domain, profile: Profile) -> Finding:
     """Every node of the IMEX domain is ready and connected; nodes that are not in the job are no matter to it."""
-    other = not_for(kind(driver, gpus), True, _ISLAND)
+    other = not_for(found, True, _ISLAND)
     if other is not None:
         return other
     if domain.status is None or not domain.peers:
