@@ -50,6 +50,8 @@ def rack(tmp_path: Path) -> Iterator[Rack]:
         ({"fault": "silent"}, Spec(fault=Fault("silent"))),
         ({"fault": "drop_after_bytes:6000"}, Spec(fault=Fault("drop_after_bytes", after=6000))),
         ({"fault": "die_at_task:trtllm_build"}, Spec(fault=Fault("die_at_task", module="trtllm_build"))),
+        ({"cells": {"b": "x", "a": "y"}}, Spec(cells=(("a", "y"), ("b", "x")))),
+        ({"links_down": [3], "imex": "INIT_GPU", "xids": [79]}, Spec(links_down=(3,), imex="INIT_GPU", xids=(79,))),
     ],
 )
 def test_a_mapping_is_a_tray(wanted: dict[str, Any], spec: Spec) -> None:
@@ -76,6 +78,10 @@ def test_a_mapping_is_a_tray(wanted: dict[str, Any], spec: Spec) -> None:
         ("tray", {"fault": "drop_after_bytes:many"}, ("fault is wrong", "a number of bytes")),
         ("tray", {"fault": "die_at_task:"}, ("fault is wrong", "die_at_task:trtllm_build")),
         ("tray", {"fault": 7}, ("fault is wrong", "7 (int)")),
+        ("tray", {"cells": {"fabric.cliqueId": 7}}, ("cells is wrong", "texts by field")),
+        ("tray", {"links_down": 3}, ("links_down is wrong", "a list of whole numbers", "3 (int)")),
+        ("tray", {"xids": ["79"]}, ("xids is wrong", "a list of whole numbers")),
+        ("tray", {"imex": True}, ("imex is wrong", "True (bool)")),
         ("tray", "GB300", ("k3env_sandbox is wrong", "a mapping", "'GB300' (str)")),
         ("tray", None, ("k3env_sandbox is wrong", "None (NoneType)")),
         ("shared", {}, ("can't be a tray", "rename the host")),
@@ -422,6 +428,34 @@ def test_nvidia_smi_fails_as_the_real_one(
     got = smi(tray, *arguments)
     assert got[0] == code
     assert got[1] == out if out is not None else "couldn't communicate with the NVIDIA driver" in got[1]
+
+
+def test_nvidia_smi_tells_links_repairs_and_the_fabric(tray: Path) -> None:
+    code, out = smi(tray, "nvlink", "-s")
+    assert (code, out.count("GPU "), out.count("53.125 GB/s")) == (0, 4, 72)
+    code, out = smi(tray, "-q", "-d", "ECC")
+    assert (code, out.count("Channel Repair Pending"), out.count(": Completed")) == (0, 4, 4)
+    assert smi(tray, "--query-compute-apps=gpu_bus_id,pid", "--format=csv,noheader") == (0, "\n")
+    (fabric,) = set(query(tray, "fabric.state,fabric.status,fabric.cliqueId,fabric.health.summary"))
+    assert fabric == "Completed, Success, 0, Healthy"
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "out"),
+    [
+        (["nvidia-imex-ctl", "-q"], 0, "READY\n"),
+        (["nvidia-imex-ctl", "--bogus"], 1, ""),
+        (["systemctl", "is-active", "nvidia-imex.service"], 0, "active\n"),
+        (["systemctl", "is-active", "nvidia-fabricmanager.service"], 3, "inactive\n"),
+        (["systemctl", "start", "nvidia-imex"], 1, ""),
+        (["journalctl", "-k", "--grep=NVRM: Xid|SXid"], 1, "-- No entries --\n"),
+        (["dmesg"], 0, "Linux version of the sandbox\n"),
+    ],
+)
+def test_other_tools_of_a_tray(tray: Path, argv: list[str], code: int, out: str) -> None:
+    done = subprocess.run([tray / "bin" / argv[0], *argv[1:]], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (code, out)
+    assert bool(done.stderr) == (code == 1 and not out)
 
 
 @pytest.mark.parametrize("tool", ["nvcc", "cmake", "patchelf"])
