@@ -85,7 +85,13 @@ def bench_agent(context):
     run(sys.executable, "-m", "tests.bench.agent")
 
 
+@task(auto_shortflags=False, name="preflight")
+def bench_preflight(context):
+    """Measure what the preflight in one file costs, over Python's start and the GPU query."""
+    run(sys.executable, "-m", "tests.bench.preflight")
+
+
 ns = namespace()
 ns.add_task(test)
 ns.add_task(lint)
-ns.add_collection(Collection("bench", bench_agent))
+ns.add_collection(Collection("bench", bench_agent, bench_preflight))

@@ -17,7 +17,7 @@ sources = json.load(sys.stdin)
 head = importlib.util.MAGIC_NUMBER + bytes(12)
 made = {name: compile(text, name, "exec", dont_inherit=True) for name, text in sorted(sources.items())}
 made = {name: base64.b64encode(head + marshal.dumps(code, 2)).decode() for name, code in made.items()}
-json.dump([importlib.util.MAGIC_NUMBER[:2].hex(), made], sys.stdout)
+json.dump([sys.implementation.cache_tag, made], sys.stdout)
 """
 
 

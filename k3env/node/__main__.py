@@ -88,9 +88,7 @@ def run(name: str, started: float) -> int:
     here = os.path.abspath(sys.argv[0])
     if os.path.isfile(here) and not here.endswith(".py"):
         # What was compiled for this interpreter when the file was made; without it Python compiles at each start.
-        from importlib.util import MAGIC_NUMBER
-
-        sys.path.insert(0, os.path.join(sys.path[0], "compiled-" + MAGIC_NUMBER[:2].hex()))
+        sys.path.insert(0, os.path.join(sys.path[0], f"compiled-{sys.implementation.cache_tag}"))
     from k3env.node import preflight
 
     return preflight.main(sys.argv[1:], name, started)
@@ -128,6 +126,8 @@ def supervised(name: str, started: float) -> int:
     elif said not in (b"0", b"1", b"2", b"3"):
         tell(True, "ended without a verdict, nothing was stopped")
         said = b"0"
+    else:
+        os.waitpid(child, 0)
     return int(said or b"0")
 
 

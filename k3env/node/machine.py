@@ -171,9 +171,13 @@ class Machine:
 
     def which(self, program: str) -> Optional[str]:
         """Return the path of a program in this machine's PATH, or None."""
-        import shutil
-
-        return shutil.which(program, path=self.environment.get("PATH"))
+        if os.path.dirname(program):
+            return program if _is_program(program) else None
+        for directory in self.environment.get("PATH", os.defpath).split(os.pathsep):
+            path = os.path.join(directory, program)
+            if directory and _is_program(path):
+                return path
+        return None
 
     def run(
         self,
@@ -354,3 +358,7 @@ class Machine:
                 with contextlib.suppress(FileNotFoundError):
                     self._answers = json.loads(self.read("/machine.json"))
         return self._answers.get(key, default)
+
+
+def _is_program(path: str) -> bool:
+    return os.access(path, os.X_OK) and os.path.isfile(path)

@@ -192,11 +192,7 @@ def _start(
     argv: Sequence[str], environment: Mapping[str, str], cwd: Optional[str], stderr: int, stdin: bytes
 ) -> subprocess.Popen[bytes]:
     """Start a command as leader of its own session, so that all of it can be ended."""
-    import tempfile
-
-    with tempfile.TemporaryFile() as source:
-        source.write(stdin)
-        source.seek(0)
+    with _file(stdin) if stdin else open(os.devnull, "rb") as source:
         return subprocess.Popen(
             list(argv),
             stdin=source,
@@ -206,6 +202,16 @@ def _start(
             env=dict(environment),
             start_new_session=True,
         )
+
+
+def _file(data: bytes) -> IO[bytes]:
+    """Return an open file without a name that holds this."""
+    import tempfile
+
+    source = tempfile.TemporaryFile()  # noqa: SIM115 - our caller closes it
+    source.write(data)
+    source.seek(0)
+    return source
 
 
 @contextmanager

@@ -34,7 +34,7 @@ _REMEDIES = {
 _ELSEWHERE = "set cache_base to a local filesystem such as ext4 or xfs"
 
 
-@check("cache.locality", cache_filesystem, scope="node", severity="fail")
+@check("cache.locality", cache_filesystem, scope="node", severity="fail", contexts=("job",))
 def locality(filesystem: Filesystem, profile: Profile) -> Finding:
     """The cache base is on a filesystem of the node itself: JIT caches on a shared one lose files to each other."""
     if filesystem.path is None or filesystem.locality is None:
@@ -63,7 +63,7 @@ def locality(filesystem: Filesystem, profile: Profile) -> Finding:
     return passed(found)
 
 
-@check("cache.owner", cache_base, scope="node", severity="fail")
+@check("cache.owner", cache_base, scope="node", severity="fail", contexts=("job",))
 def owner(base: Base, profile: Profile) -> Finding:
     """The cache base belongs to the user of the ranks, who alone may enter it, and nobody else can replace it."""
     if base.path is None:
@@ -95,7 +95,7 @@ def owner(base: Base, profile: Profile) -> Finding:
     return passed(f"uid {itself.uid}, mode {itself.shown}")
 
 
-@check("cache.writable_exec", cache_probe, scope="node", severity="fail")
+@check("cache.writable_exec", cache_probe, scope="node", severity="fail", contexts=("job",))
 def writable_exec(probe: Probe, profile: Profile) -> Finding:
     """In the cache base files can be made, loaded as code, locked, renamed and removed."""
     if probe.path is None:
@@ -111,7 +111,7 @@ def writable_exec(probe: Probe, profile: Profile) -> Finding:
     return passed("created, mapped as code, locked, renamed and removed a file")
 
 
-@check("cache.space", cache_room, scope="node", severity="warn")
+@check("cache.space", cache_room, scope="node", severity="warn", contexts=("job",))
 def space(room: Room, profile: Profile) -> Finding:
     """The cache base has room for what the ranks will compile."""
     if room.path is None:

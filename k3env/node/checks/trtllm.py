@@ -11,7 +11,7 @@ from k3env.protocol.finding import Finding
 from k3env.protocol.profile import Profile
 
 
-@check("trtllm.built", builds.build, scope="node", severity="fail")
+@check("trtllm.built", builds.build, scope="node", severity="fail", contexts=("job",))
 def built(build: Optional[Build], profile: Profile) -> Finding:
     """The checkout holds a whole build of the pinned commit, for these GPUs."""
     if profile.paths.repo is None:

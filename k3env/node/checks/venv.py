@@ -29,7 +29,7 @@ _FLASHINFER_PIP = (
 )
 
 
-@check("venv.present", venvs.venv, venvs.start, scope="node", severity="fail")
+@check("venv.present", venvs.venv, venvs.start, scope="node", severity="fail", contexts=("job",))
 def present(venv: Optional[Venv], start: Optional[Start], profile: Profile) -> Finding:
     """The checkout's virtual environment is whole, and its Python starts."""
     if _is_elsewhere(profile):
@@ -46,7 +46,7 @@ def present(venv: Optional[Venv], start: Optional[Start], profile: Profile) -> F
     return passed(f"{venv.path}, Python {version}")
 
 
-@check("venv.pins", installed.packages, scope="node", severity="fail")
+@check("venv.pins", installed.packages, scope="node", severity="fail", contexts=("job",))
 def pins(packages: Optional[Packages], profile: Profile) -> Finding:
     """TensorRT LLM is imported from its checkout; fla-core and einops are there, at the pinned versions."""
     if _is_elsewhere(profile):
@@ -74,7 +74,7 @@ def pins(packages: Optional[Packages], profile: Profile) -> Finding:
     )
 
 
-@check("venv.flashinfer", installed.packages, checkouts.checkout, scope="node", severity="fail")
+@check("venv.flashinfer", installed.packages, checkouts.checkout, scope="node", severity="fail", contexts=("job",))
 def flashinfer(packages: Optional[Packages], checkout: Optional[Checkout], profile: Profile) -> Finding:
     """FlashInfer is the one that this checkout asks for: a commit by its proof, never by its version."""
     step = profile.pins.flashinfer_step

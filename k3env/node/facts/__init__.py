@@ -9,7 +9,6 @@ root all the same.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
 
 from k3env.node.collector import Reading, collect
@@ -25,6 +24,7 @@ Fact = Callable[..., Any]
 DEADLINE_S = 10.0
 """What a fact may take that does not say it itself, seconds."""
 
+_USER = "user"
 _Declared = TypeVar("_Declared", bound=Fact)
 
 
@@ -86,24 +86,23 @@ class Facts:
         reader into a wait that no signal ends, so that child is left behind.
         """
         missing = [fact for fact in dict.fromkeys(facts) if fact not in self._values]
-        begun = time.monotonic()
-        readings = {fact: self._reading(fact, begun) for fact in missing}
-        self._values.update(collect(readings))
+        readings = {fact: self._reading(fact) for fact in missing}
+        self._values.update(collect(readings, self._ends, {_USER: self._become}))
         return {fact: self._values[fact] for fact in facts}
 
-    def _reading(self, fact: Fact, begun: float) -> Reading:
-        seconds = deadline_of(fact)
-        if self._ends is not None:
-            seconds = min(seconds, self._ends - begun)
-
-        def value() -> Any:
-            self._machine.ends = begun + seconds
-            if self._user is not None and not getattr(fact, "privileged", False):
-                from k3env.node.become import DROPPED, become
-
-                self._machine.environment.update(become(self._user))
-                for name in DROPPED:
-                    self._machine.environment.pop(name, None)
+    def _reading(self, fact: Fact) -> Reading:
+        def value(ends: float) -> Any:
+            self._machine.ends = ends
             return read(fact, self._machine, self._profile)
 
-        return Reading(value, lambda: codec.hints(fact)["return"], seconds)
+        as_user = self._user is not None and not getattr(fact, "privileged", False)
+        return Reading(value, lambda: codec.hints(fact)["return"], deadline_of(fact), _USER if as_user else "")
+
+    def _become(self) -> None:
+        """Become the user, in a child."""
+        from k3env.node.become import DROPPED, become
+
+        if self._user is not None:
+            self._machine.environment.update(become(self._user))
+            for name in DROPPED:
+                self._machine.environment.pop(name, None)

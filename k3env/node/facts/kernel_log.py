@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional, Union
 
+from k3env.node.facts import privileged
 from k3env.node.machine import Machine
 from k3env.protocol.finding import Evidence, Unreadable, excerpt, printable
 from k3env.protocol.profile import Profile
@@ -45,6 +46,7 @@ class KernelLog:
     source: tuple[Evidence, ...] = ()
 
 
+@privileged
 def kernel_log(machine: Machine, profile: Profile) -> Union[KernelLog, Unreadable]:
     """Read the Xids of this boot, from the journal, and where that can't be read from the kernel's ring.
 

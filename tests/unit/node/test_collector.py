@@ -14,7 +14,7 @@ from typing import Any, Optional, Union
 import pytest
 
 from k3env.node import collector
-from k3env.node.facts import DEADLINE_S, Facts, deadline, deadline_of
+from k3env.node.facts import DEADLINE_S, Facts, deadline, deadline_of, privileged
 from k3env.node.machine import Machine
 from k3env.protocol.finding import Unreadable
 from k3env.protocol.profile import Profile
@@ -139,6 +139,59 @@ def test_hung_facts_cost_the_longest_deadline_once() -> None:
     assert values[hangs] == values[hangs_too] == Unreadable("no answer after 0.3 s")
     # Far from the sleep, whatever else this machine does.
     assert SHORT_S <= took < 30
+
+
+def hanging(number: int) -> Any:
+    @deadline(0.5)
+    def hangs(machine: Machine) -> Value:
+        time.sleep(97)
+        return Value("")
+
+    hangs.__annotations__["return"] = Value
+    return hangs
+
+
+def test_more_facts_that_hang_than_children_that_begin_hold_up_no_other() -> None:
+    hung = [hanging(number) for number in range(8 * collector.CHILDREN)]
+    # One after another in four children they would take 4 s.
+    values = Facts(Machine(), Profile(), time.monotonic() + 3.5).collect((*hung, fine))
+    assert values.pop(fine) == Value("fine")
+    assert set(values.values()) == {Unreadable("no answer after 0.5 s")}
+
+
+def test_a_child_that_dies_takes_only_what_it_read(tmp_path: Path) -> None:
+    def dying(number: int) -> Any:
+        def dies(machine: Machine) -> Value:
+            os.kill(os.getpid(), signal.SIGKILL)
+            return Value("")
+
+        dies.__annotations__["return"] = Value
+        return dies
+
+    dead = [dying(number) for number in range(3 * collector.CHILDREN)]
+    values = Facts(Machine(), Profile()).collect((*dead, fine, placed))
+    assert (values.pop(fine), values.pop(placed)) == (Value("fine"), Value("job"))
+    assert set(values.values()) == {Unreadable("the reader ended without an answer")}
+
+
+def test_a_user_that_nobody_becomes_hides_only_what_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    import pwd
+
+    @privileged
+    def roots(machine: Machine) -> Value:
+        return Value("root's")
+
+    def refuse(entry: pwd.struct_passwd) -> dict[str, str]:
+        raise PermissionError(1, "Operation not permitted")
+
+    roots.__annotations__["return"] = Value
+    monkeypatch.setattr("k3env.node.become.become", refuse)
+    values = Facts(Machine(), Profile(), None, pwd.getpwuid(0)).collect((fine, roots, placed))
+    assert values == {
+        roots: Value("root's"),
+        fine: Unreadable("the reader ended without an answer"),
+        placed: Unreadable("the reader ended without an answer"),
+    }
 
 
 def test_what_is_left_of_the_context_bounds_every_fact() -> None:

@@ -129,3 +129,9 @@ def test_the_module_is_found_by_its_name() -> None:
     from k3env.node import modules
 
     assert modules.find("verify") is verify_module.Verify
+
+
+def test_what_may_drain_a_node_is_about_the_node() -> None:
+    """An environment and caches are a user's: that they are not there must not take the node from all others."""
+    found = {rule.id for rule in checks.select(("*",)) if rule.runs_in("prolog") or rule.runs_in("hc")}
+    assert found and {id.partition(".")[0] for id in found} <= {"gpu", "nvlink", "slurm", "system"}
