@@ -5,21 +5,22 @@ The facts of these checks come by host; one that a node could not read, or did n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Optional, TypeVar, Union
+from typing import Optional
 
-from k3env.node.checks import check, fail, passed, skip, unknown
+from k3env.node.checks import check, fail, passed, skip
+from k3env.node.checks._across_job import enough_gpus, enough_memory
+from k3env.node.checks._across_nvlink import one_domain, same_imex_nodes
+from k3env.node.checks._compared import ByHost, nodes, same, unread
 from k3env.node.facts import identity
 from k3env.node.facts.clock import Clock, clock
 from k3env.node.facts.gpu import Driver, driver
 from k3env.node.facts.identity import Place
 from k3env.node.facts.kernel import Kernel, kernel
 from k3env.protocol.finding import Finding, Unreadable
-from k3env.protocol.folding import fold
 from k3env.protocol.profile import Profile
 
-T = TypeVar("T")
-ByHost = Mapping[str, Union[T, Unreadable]]
+__all__ = ("enough_gpus", "enough_memory", "one_domain", "same_imex_nodes")
+
 NOTHING = "nothing there"
 
 SKEW_WARN_S, SKEW_FAIL_S = 1.0, 60.0
@@ -83,19 +84,6 @@ def close_clocks(clocks: ByHost[Clock], profile: Profile) -> Finding:
     return _skew(clocks, SKEW_WARN_S)
 
 
-def same(by_host: ByHost[T], shown: Callable[[T], str], expected: str, remedy: str) -> Finding:
-    """Compare what each node has; name those that differ from most, or say who could not be asked."""
-    values = {host: shown(value) for host, value in by_host.items() if not isinstance(value, Unreadable)}
-    groups = grouped(values)
-    if len(groups) > 1:
-        return fail(expected=f"{expected} on all nodes", found=outliers(groups), remedy=remedy)
-    silent = unread(by_host)
-    if silent is not None:
-        return silent
-    only = next(iter(groups), None)
-    return skip("no node was asked") if only is None else passed(only, f"on {_nodes(len(values))}")
-
-
 def same_place(by_host: ByHost[Optional[Place]], absent: str, remedy: str) -> Finding:
     """Compare what a path leads to; copies on the nodes' own disks are the same if they hold the same."""
     places = {host: item for host, item in by_host.items() if not isinstance(item, Unreadable)}
@@ -104,31 +92,6 @@ def same_place(by_host: ByHost[Optional[Place]], absent: str, remedy: str) -> Fi
     whole = {host: item for host, item in places.items() if item is not None}
     shared = any(item.kind == "network" for item in whole.values())
     return same(by_host, lambda item: _place(item, shared), "the same", remedy)
-
-
-def grouped(values: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return hosts by what they have, the most common first; of equals, the one of the first host."""
-    groups: dict[str, list[str]] = {}
-    for host in sorted(values):
-        groups.setdefault(values[host], []).append(host)
-    return dict(sorted(groups.items(), key=lambda item: -len(item[1])))
-
-
-def outliers(groups: Mapping[str, list[str]]) -> str:
-    """Return "gb300-07 has 580.82.07, the other 15 have 580.105.08"."""
-    (common, most), *rest = groups.items()
-    told = [f"{fold(hosts)} {_has(len(hosts))} {value}" for value, hosts in rest]
-    even = len(rest) and len(rest[0][1]) == len(most)
-    who = f"{fold(most)} {_has(len(most))}" if even else f"the other {len(most)} {_has(len(most))}"
-    return f"{', '.join(told)}, {who} {common}"
-
-
-def unread(by_host: ByHost[Any]) -> Optional[Finding]:
-    """Return who could not be asked, and why; None if all were."""
-    reasons = {host: item.reason for host, item in by_host.items() if isinstance(item, Unreadable)}
-    if not reasons:
-        return None
-    return unknown("; ".join(f"{fold(hosts)}: {reason}" for reason, hosts in grouped(reasons).items()))
 
 
 def _driver(item: Driver) -> str:
@@ -164,12 +127,4 @@ def _skew(clocks: ByHost[Clock], most_s: float) -> Finding:
             remedy="start chronyd there, and let it set the clock: chronyc makestep",
         )
     widest = max(known.values()) - min(known.values())
-    return silent or passed(f"within {widest:.2f} s", f"on {_nodes(len(known))}")
-
-
-def _has(count: int) -> str:
-    return "has" if count == 1 else "have"
-
-
-def _nodes(count: int) -> str:
-    return "1 node" if count == 1 else f"{count} nodes"
+    return silent or passed(f"within {widest:.2f} s", f"on {nodes(len(known))}")
