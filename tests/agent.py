@@ -52,6 +52,7 @@ class Agent:
         after: int = 0,
         action: str = "run",
         mode: str = APPLY,
+        force_in_use: bool = False,
         when_unfollowed: str = FINISH,
         until: Any = None,
         secrets: dict[str, str] | None = None,
@@ -61,7 +62,9 @@ class Agent:
         detached: bool = False,
     ) -> Heard:
         """Start the plan, or follow it; drop the connection when `until(event)` says so."""
-        plan = Plan(tuple(tasks), codec.encode(profile) if profile else {}, mode, when_unfollowed)
+        plan = Plan(
+            tuple(tasks), codec.encode(profile) if profile else {}, mode, when_unfollowed, force_in_use=force_in_use
+        )
         work = Work(
             payload.boot_code(), payload.build(), codec.dumps(plan).encode(), codec.dumps(secrets or {}).encode()
         )

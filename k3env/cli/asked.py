@@ -19,6 +19,7 @@ def asked(options: Options) -> compiling.Options:
         start_at_task=options.start_at_task,
         check=options.check,
         context=options.context,
+        force_in_use=options.force_in_use,
         extra=extra(options.extra_vars),
         site=site(options),
     )

@@ -49,6 +49,7 @@ WHEN = (
     Option("allow_busy", "change a node also while it runs a Slurm job that is not ours", False),
     Option("drain", "drain each node in Slurm, wait for its jobs, and resume it when it was found fit", False),
     Option("drain_timeout", "seconds to wait for a node's jobs (default 86400)"),
+    Option("force_in_use", "change a checkout and its environment also while somebody serves from it", False),
 )
 DETACHING = (Option("detach", "begin the work on each host, and leave it to itself: see invoke runs, attach", False),)
 REACHING = (
@@ -97,6 +98,7 @@ class Options:
     diff: bool = False
     detailed_exitcode: bool = False
     allow_busy: bool = False
+    force_in_use: bool = False
     detach: bool = False
     drain: bool = False
     drain_timeout: float = 86400.0

@@ -14,7 +14,7 @@ import shutil
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Protocol
 
 from k3env.errors import Refused
 from k3env.node import lease_files
@@ -27,6 +27,18 @@ LOST = "the lease was lost"
 """Why an owner that can't renew stops its work."""
 _AWAY_S = (0.0, 0.2, 0.4, 0.8)
 """Somebody who took a living owner's lease away gives it back at once."""
+
+
+class Counted(Protocol):
+    """What has a counter."""
+
+    @property
+    def identity(self) -> str:
+        """What tells it from the one before."""
+
+    @property
+    def count(self) -> Any:
+        """The counter."""
 
 
 class Watch:
@@ -47,7 +59,7 @@ class Watch:
         """For how long the counter has stood still, seconds."""
         return self._looked - self._since
 
-    def look(self, standing: Standing) -> bool:
+    def look(self, standing: Counted) -> bool:
         """Take in what stands there now; return whether its owner is dead."""
         seen, now = (standing.identity, standing.count), time.monotonic()
         if seen != self._seen or now - self._looked > self._timeout_s / 2:

@@ -195,13 +195,15 @@ class Performer:
             refuse_root(machine, module.writes())
         if changes and self.plan.mode != APPLY:
             message, pending = self._holders(module, task), True
+            unseen = self._in_use(module, machine)
         elif changes:
             from k3env.node.busy import refuse_busy
 
             unseen = refuse_busy(machine, self.start.jobs)
-            changes, adopted = self._under_lease(task, module, machine, tries)
+            changes, unsure, adopted = self._under_lease(task, module, machine, tries)
             if adopted is not None:
                 return adopted
+            unseen = (*unseen, *unsure)
         changes = tuple(dict.fromkeys((*made, *changes)))
         findings = (*unseen, *module.judge(machine, profile))
         if pending:
@@ -213,7 +215,9 @@ class Performer:
 
     def _under_lease(
         self, task: Task, module: Module, machine: Machine, tries: Tries
-    ) -> tuple[tuple[Change, ...], Optional[Result]]:
+    ) -> tuple[tuple[Change, ...], tuple[Finding, ...], Optional[Result]]:
+        """Return the changes that were made and what could not be seen before, or the result of another host."""
+
         def is_done() -> bool:
             return not module.changes(machine)
 
@@ -221,7 +225,7 @@ class Performer:
             if leases.adopted is not None:
                 tries.spend()  # the other host has tried for all
             if leases.adopted is not None or leases.done:
-                return (), leases.adopted
+                return (), (), leases.adopted
 
             def tell(text: str, fraction: Optional[float]) -> None:
                 self._progress(task, text, fraction)
@@ -231,16 +235,18 @@ class Performer:
             machine.on_commit(leases.confirm)
             while True:
                 try:
-                    return self._apply(task, module, machine), None
+                    return (*self._apply(task, module, machine), None)
                 except (K3Error, OSError) as error:
                     if not tries.again(str(error)):
                         leases.failed(error)
                         raise
 
-    def _apply(self, task: Task, module: Module, machine: Machine) -> tuple[Change, ...]:
+    def _apply(self, task: Task, module: Module, machine: Machine) -> tuple[tuple[Change, ...], tuple[Finding, ...]]:
+        """Make the changes; return them, and what could not be seen before."""
         changes = module.changes(machine)
         if not changes:
-            return ()
+            return (), ()
+        unseen = self._in_use(module, machine)
         self.emit(APPLYING, task.id, {"changes": codec.encode(changes), "module": task.module})
         module.apply(machine, changes)
         left = module.changes(machine)
@@ -253,7 +259,19 @@ class Performer:
                 remedy="see the task's log; run it again with --diff",
                 id="task.unproven",
             )
-        return changes
+        return changes, unseen
+
+    def _in_use(self, module: Module, machine: Machine) -> tuple[Finding, ...]:
+        """Ask whether somebody serves from what is to be changed; in check mode a refusal is a warning."""
+        roots = module.disturbs()
+        if not roots or self.plan.force_in_use:
+            return ()
+        from k3env.node import inuse
+
+        if self.plan.mode == APPLY:
+            return inuse.refuse_in_use(machine, roots)
+        finding = inuse.in_use(machine, roots, tidy=False)
+        return () if finding is None else (inuse.warned(finding),)
 
     def _holders(self, module: Module, task: Task) -> str:
         return "; ".join(f"{path} is held by {owner}" for path, owner in holders(module.writes(), self._owner(task)))

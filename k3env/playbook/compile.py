@@ -43,6 +43,7 @@ class Options:
     skip_tags: tuple[str, ...] = ()
     start_at_task: Optional[str] = None
     check: bool = False
+    force_in_use: bool = False
     context: str = "job"
     extra: Mapping[str, Node] = field(default_factory=dict)
     """The values of --extra-vars."""
@@ -155,6 +156,7 @@ def _compile_host(
         mode=plan.CHECK if options.check else plan.APPLY,
         when_unfollowed=plan.STOP if options.check or not _changes(tasks) else plan.FINISH,
         user=settings.variables.k3_user,
+        force_in_use=options.force_in_use,
     )
     return used, Compiled(compiled, settings)
 

@@ -53,6 +53,8 @@ class Plan:
     """What becomes of the worker when nobody follows it any more."""
     user: Optional[str] = None
     """k3_user: whose files these are; None: the connecting user."""
+    force_in_use: bool = False
+    """Change a checkout also while somebody serves from it."""
     version: int = PLAN_VERSION
 
 

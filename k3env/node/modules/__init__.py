@@ -34,6 +34,10 @@ class Module:
         """Return the paths whose lease `apply` needs; a checkout's root for all that is in it."""
         return ()
 
+    def disturbs(self) -> tuple[str, ...]:
+        """Return the directories that nobody may serve from while `apply` changes what is in them."""
+        return ()
+
     def changes(self, machine: Machine) -> tuple[Change, ...]:
         """Return what is missing; empty when all is as wanted. It changes nothing.
 

@@ -6,6 +6,8 @@ PYTHONNOUSERSITE, PYTHONPATH, log level); each library's own documents for the o
 
 from __future__ import annotations
 
+from k3env.node.marking import PROGRAM
+
 SCRIPT = r"""# Written by k3env's module rank_env: change the play, not this file.
 # Each rank sources it inside its container. Where something is not as it must be it returns 1, with a message.
 
@@ -78,14 +80,20 @@ container at the same path"
     return 1
 }
 
+# The process that will be the server. In a subshell, $$ is another one.
+k3env_find_self() {
+    read -r k3env_self k3env_each 2>/dev/null </proc/self/stat || k3env_self=$$
+}
+
 # What the caches belong to: FlashInfer names its directory by version, not by commit, and a compiled kernel that was
-# made by another Triton or CUDA is worse than none.
+# made by another Triton or CUDA is worse than none. The same Python marks the checkout as in use.
 k3env_find_fingerprint() {
-    k3env_fingerprint=$("$k3env_venv/bin/python" -I - "$k3env_repo" "$k3env_base" "$k3env_image" <<'K3ENV'
+    k3env_fingerprint=$("$k3env_venv/bin/python" -I - "$k3env_repo" "$k3env_base" "$k3env_image" \
+        "$k3env_self" "$k3env_rank" <<'K3ENV'
 import hashlib, json, os, sys
 from importlib import metadata
 
-repo, base, image = sys.argv[1:]
+repo, base, image, pid, rank = sys.argv[1:]
 if os.statvfs(base).f_flag & os.ST_NOEXEC:
     sys.exit(f"k3env: rank_env: {base} is mounted noexec: compiled kernels can't be loaded from there")
 
@@ -132,7 +140,11 @@ parts["FlashInfer's build"] = build("flashinfer-python", "flashinfer/_build_meta
 parts["checkout"] = head(os.path.join(repo, ".git"))
 parts["image"] = [image, *(os.environ.get(key, "") for key in ("NVIDIA_BUILD_ID", "CUDA_VERSION"))]
 parts["Python"] = sys.version
-print(hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16])
+print(hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16], flush=True)
+@MARK@
+why = mark(repo, int(pid), rank)
+if why and rank == "0":
+    print(f"k3env: rank_env: {repo} can't be marked as in use, and may be rebuilt meanwhile: {why}", file=sys.stderr)
 K3ENV
     ) && [ -n "$k3env_fingerprint" ] && return 0
     k3env_say "$k3env_venv/bin/python can't tell what is installed; run 'invoke verify'"
@@ -203,8 +215,8 @@ k3env_rank_env() {
     *) k3env_noglob= ;;
     esac
     set +f
-    k3env_limits && k3env_find_rank && k3env_find_base && k3env_find_venv && k3env_find_fingerprint &&
-        k3env_make_dirs && k3env_find_cubins && k3env_export
+    k3env_limits && k3env_find_rank && k3env_find_base && k3env_find_venv && k3env_find_self &&
+        k3env_find_fingerprint && k3env_make_dirs && k3env_find_cubins && k3env_export
 }
 
 k3env_forget() {
@@ -212,9 +224,9 @@ k3env_forget() {
         set -f
     fi
     unset k3env_repo k3env_base k3env_venv k3env_image k3env_open_files k3env_now k3env_rank k3env_count k3env_each \
-        k3env_fingerprint k3env_shared k3env_own k3env_noglob
-    unset -f k3env_say k3env_limits k3env_find_rank k3env_find_base k3env_find_venv k3env_find_fingerprint \
-        k3env_make_dirs k3env_find_cubins k3env_export k3env_rank_env k3env_forget
+        k3env_fingerprint k3env_shared k3env_own k3env_noglob k3env_self
+    unset -f k3env_say k3env_limits k3env_find_rank k3env_find_base k3env_find_venv k3env_find_self \
+        k3env_find_fingerprint k3env_make_dirs k3env_find_cubins k3env_export k3env_rank_env k3env_forget
 }
 
 if k3env_rank_env; then
@@ -223,4 +235,4 @@ else
     k3env_forget
     return 1
 fi
-"""
+""".replace("@MARK@\n", PROGRAM.lstrip())

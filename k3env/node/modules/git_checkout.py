@@ -58,6 +58,10 @@ class GitCheckout(Module):
         """Return the checkout's root."""
         return (self.repo,)
 
+    def disturbs(self) -> tuple[str, ...]:
+        """Return the checkout."""
+        return (self.repo,)
+
     def changes(self, machine: Machine) -> tuple[Change, ...]:
         """Return what differs: origin, HEAD, submodules, LFS files, and whether git overlooks .k3env/.
 

@@ -99,6 +99,10 @@ class PipPackages(Module):
         """Return the checkout's root, or the environment."""
         return (self.root,)
 
+    def disturbs(self) -> tuple[str, ...]:
+        """Return the checkout, or the environment."""
+        return (self.root,)
+
     def changes(self, machine: Machine) -> tuple[Change, ...]:
         """Return the packages that are not as wanted, read from their metadata: pip is not started.
 

@@ -60,6 +60,10 @@ class TrtllmBuild(Module):
         """Return the checkout's root."""
         return (self.repo,)
 
+    def disturbs(self) -> tuple[str, ...]:
+        """Return the checkout, whose libraries ranks have in memory."""
+        return (self.repo,)
+
     def changes(self, machine: Machine) -> tuple[Change, ...]:
         """Return what differs: the environment, the build, the installation."""
         return (*self._venv_changes(machine), *self._build_changes(machine), *self._install_changes(machine))
