@@ -6,7 +6,7 @@ import inspect
 import json
 import textwrap
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from k3env.cli.command import command
@@ -60,7 +60,7 @@ def explain(**raw: Any) -> int:
 
 
 def entries(name: str) -> list[Entry]:
-    """Return all that has this name, or whose check id fits it as a glob.
+    """Return all that has this name, or a dotted name that fits it as a glob.
 
     Raises UsageError with the nearest name.
     """
@@ -68,7 +68,7 @@ def entries(name: str) -> list[Entry]:
 
     wanted = name.removeprefix("--").replace("-", "_") if name.startswith("--") else name
     known = list(_all())
-    found = [item for item in known if item.name == wanted or (item.kind == "check" and fnmatchcase(item.name, wanted))]
+    found = [item for item in known if item.name == wanted or ("." in item.name and fnmatchcase(item.name, wanted))]
     if found:
         return found
     names = sorted({item.name for item in known})
@@ -122,6 +122,7 @@ def _variables() -> Iterator[Entry]:
 
 def _keys() -> Iterator[Entry]:
     from k3env.playbook import keys, site
+    from k3env.protocol.profile import Profile
 
     keys.as_dataclasses()
     kinds = {
@@ -137,6 +138,10 @@ def _keys() -> Iterator[Entry]:
         yield from _fields(
             f"key of a {where}".replace("a import", "an import").replace("a imported", "an imported"), kind
         )
+    for section, kind in site.sections().items():
+        for entry in _fields("key of a site file", kind):
+            default = json.dumps(getattr(getattr(Profile(), section), entry.name))
+            yield replace(entry, name=f"{section}.{entry.name}", facts={**entry.facts, "default": default})
 
 
 def _described(kind: str, name: str, thing: type[Any], parameters: tuple[Entry, ...]) -> Entry:

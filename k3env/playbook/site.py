@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -132,6 +133,12 @@ class SiteKeys:
 
 SECTIONS = tuple(item.name for item in dataclasses.fields(SiteKeys) if item.name != "severities")
 """Sections of the profile that a site file may set values of."""
+
+
+def sections() -> dict[str, type[Any]]:
+    """Return the keys of each section, as a dataclass."""
+    hints = typing.get_type_hints(SiteKeys)
+    return {name: typing.get_args(hints[name])[0] for name in SECTIONS}
 
 
 @dataclass(frozen=True)

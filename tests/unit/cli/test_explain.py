@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -11,13 +12,14 @@ from k3env.cli.options import ALL
 from k3env.errors import UsageError
 from k3env.k3 import variables
 from k3env.node import checks, modules
-from k3env.playbook import keywords
+from k3env.playbook import keywords, site
 
 # name, kinds, part of what is told
 NAMES = [
     ("copy", {"module"}, "whole"),
     ("gpu.driver.version", {"check"}, "severity"),
-    ("cache.*", {"check"}, "cache.owner"),
+    ("cache.*", {"check", "key of a site file"}, "cache.owner"),
+    ("system.ib_ports", {"key of a site file"}, "with the port"),
     ("gpus_per_node", {"variable"}, "whole number, default: 4"),
     ("trtllm_commit", {"variable"}, "none: set it in the inventory"),
     ("container", {"variable"}, "mapping with engine, image, mounts"),
@@ -43,6 +45,7 @@ def test_everything_has_words() -> None:
         variables.names(),
         [rule.id for rule in checks.select(("*",))],
         [option.name for option in ALL],
+        [f"{name}.{item.name}" for name, kind in site.sections().items() for item in dataclasses.fields(kind)],
         (*keywords.PLAY, *keywords.TASK, *keywords.BLOCK, *keywords.IMPORT, *keywords.IMPORT_TASKS),
     ):
         assert set(names) <= known

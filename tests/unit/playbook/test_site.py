@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
 from pathlib import Path
 
 import pytest
@@ -38,9 +37,7 @@ def test_it_reaches_the_profile_with_its_origin() -> None:
 
 
 def test_every_section_is_one_of_the_profile_with_the_same_names() -> None:
-    hints = typing.get_type_hints(site.SiteKeys)
-    for name in site.SECTIONS:
-        (keys,) = [item for item in typing.get_args(hints[name]) if item is not type(None)]
+    for name, keys in site.sections().items():
         wanted = {item.name for item in dataclasses.fields(getattr(Profile(), name))}
         assert {item.name for item in dataclasses.fields(keys)} <= wanted, name
 
