@@ -141,7 +141,7 @@ def _keys() -> Iterator[Entry]:
     for section, kind in site.sections().items():
         for entry in _fields("key of a site file", kind):
             default = json.dumps(getattr(getattr(Profile(), section), entry.name))
-            yield replace(entry, name=f"{section}.{entry.name}", facts={**entry.facts, "default": default})
+            yield replace(entry, name=f"{section}.{entry.name}", facts={**(entry.facts or {}), "default": default})
 
 
 def _described(kind: str, name: str, thing: type[Any], parameters: tuple[Entry, ...]) -> Entry:

@@ -16,11 +16,15 @@ INFINIBAND = "/sys/class/infiniband"
 TCP_TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 CONNECT_S = 3.0
 """A host that has not accepted a connection after this many seconds is out of reach."""
+MOST_HOSTS = 3
+CUBIN_HOST = "edge.urm.nvidia.com:443"
+"""From where FlashInfer loads cubins, unless told otherwise. Source: flashinfer/jit/cubin_loader.py."""
 
 _LISTEN = "0A"
 # Opens a connection and says nothing. The words come as arguments, none is read as code.
 _CONNECT = 'exec 3<>"/dev/tcp/$1/$2"'
 _CUBINS = "FLASHINFER_CUBIN_DIR"
+_MIRROR = "FLASHINFER_CUBINS_REPOSITORY"
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 _PROXIES = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 
@@ -112,7 +116,7 @@ def listening(machine: Machine) -> Listening:
     return Listening(tuple(sorted(ports)), tuple(sources))
 
 
-@deadline(2 * CONNECT_S + 1)
+@deadline(MOST_HOSTS * CONNECT_S + 1)
 def egress(machine: Machine, profile: Profile) -> Union[Egress, Unreadable]:
     """Try to connect to the hosts from which ranks would load what was not filled beforehand.
 
@@ -124,9 +128,9 @@ def egress(machine: Machine, profile: Profile) -> Union[Egress, Unreadable]:
     if machine.which("bash") is None:
         return Unreadable("no bash to open a connection with")
     proxy = next((machine.environment[name] for name in _PROXIES if machine.environment.get(name)), None)
-    targets = [_proxied(proxy)] if proxy else list(dict.fromkeys(profile.system.egress_hosts))
+    targets = [_address(proxy, 3128)] if proxy else _hosts(machine, profile)
     failed, reached, sources = {}, [], []
-    for target in targets[:2]:
+    for target in targets[:MOST_HOSTS]:
         host, _, port = target.rpartition(":")
         done = machine.run(("bash", "-c", _CONNECT, "bash", host.strip("[]"), port), timeout_s=CONNECT_S)
         sources.append(Evidence(f"connect {target}", done.exit_code, excerpt(done.stderr)))
@@ -170,13 +174,23 @@ def _needless(machine: Machine, profile: Profile) -> Optional[str]:
     return None
 
 
-def _proxied(proxy: str) -> str:
-    """Return a proxy's HOST:PORT.
+def _hosts(machine: Machine, profile: Profile) -> list[str]:
+    """Return what ranks connect to: of cubins the mirror, where one is set."""
+    mirror = machine.environment.get(_MIRROR)
+    cubins = _address(mirror, 443) if mirror else CUBIN_HOST
+    return list(dict.fromkeys(cubins if host == CUBIN_HOST else host for host in profile.system.egress_hosts))
 
-    Raises ValueError for a port that is none.
+
+def _address(url: str, port: int) -> str:
+    """Return HOST:PORT of a URL.
+
+    Raises ValueError for a port that is none, and for no host.
     """
-    parts = urlsplit(proxy if "//" in proxy else f"http://{proxy}")
-    return f"{parts.hostname}:{parts.port or 3128}"
+    parts = urlsplit(url if "//" in url else f"http://{url}")
+    if not parts.hostname:
+        raise ValueError(f"{url.rpartition('@')[2]} names no host")
+    usual = 80 if port == 443 and parts.scheme == "http" else port
+    return f"{parts.hostname}:{parts.port or usual}"
 
 
 def _shown(ports: set[int]) -> str:

@@ -101,6 +101,32 @@ def test_a_proxy_is_what_must_be_reached(node: Node, listener: socket.socket) ->
     assert "secret" not in str(found)
 
 
+def test_a_mirror_stands_in_for_the_host_of_cubins(node: Node, listener: socket.socket) -> None:
+    address = f"127.0.0.1:{listener.getsockname()[1]}"
+    node.environment["FLASHINFER_CUBINS_REPOSITORY"] = f"http://{address}/cubins/"
+    assert known(egress(node.machine(), profile(network.CUBIN_HOST))).reached == (address,)
+
+
+@pytest.mark.parametrize(
+    ("url", "port", "address"),
+    [
+        ("https://mirror/x", 443, "mirror:443"),
+        ("http://mirror/x", 443, "mirror:80"),
+        ("http://me:word@proxy/", 3128, "proxy:3128"),
+        ("proxy:8080", 3128, "proxy:8080"),
+    ],
+)
+def test_addresses_of_urls(url: str, port: int, address: str) -> None:
+    assert network._address(url, port) == address
+
+
+@pytest.mark.parametrize("url", ["https://", "http://me:word@:1/", "http://a:99999999/"])
+def test_urls_without_an_address(url: str) -> None:
+    with pytest.raises(ValueError, match=r".+") as caught:
+        network._address(url, 443)
+    assert "word" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("environment", "told"),
     [
