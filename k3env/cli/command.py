@@ -60,10 +60,11 @@ def guarded(work: Callable[[], int], output: str = "text") -> int:
 
 
 def _tell(error: K3Error, code: int, output: str, begun: float) -> int:
+    from k3env.cli.words import shown
     from k3env.reports import document, text
 
     if output in ("json", "jsonl"):
-        print(document.error_document(sys.argv, error.finding, code, begun, time.time() - begun))
+        print(document.error_document(shown(sys.argv), error.finding, code, begun, time.time() - begun))
     print(text.finding(error.finding), file=sys.stderr)
     return code
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from k3env.cli.command import command
 from k3env.cli.options import DEFAULT_PLAYBOOK, PLAYING, REACHING, SHOWING, TARGETING, Options, parse, parse_choice
+from k3env.cli.words import HIDDEN
 from k3env.protocol.finding import printable
 
 if TYPE_CHECKING:
@@ -26,9 +27,6 @@ _TAKEN = tuple(
     for option in (*TARGETING, *PLAYING, *REACHING, *SHOWING)
     if option.name not in _UNUSED and (option not in REACHING or option.name in ("user", "connection"))
 )
-_HIDDEN = ("password", "passwd", "_pass", "secret", "token", "private_key", "api_key")
-"""Names of variables whose value is a secret, also where it stands in the open."""
-
 _CREDENTIALS = re.compile(r"://[^/@\s]+@")
 
 
@@ -128,7 +126,7 @@ def _safe(name: str, value: Any) -> Any:
         return {key: _safe(str(key), item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_safe(name, item) for item in value]
-    if value is not None and any(word in name.lower() for word in _HIDDEN) and not isinstance(value, bool):
+    if value is not None and any(word in name.lower() for word in HIDDEN) and not isinstance(value, bool):
         return MASK
     return _CREDENTIALS.sub(f"://{MASK}@", value) if isinstance(value, str) else value
 

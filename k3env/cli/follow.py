@@ -18,6 +18,7 @@ from k3env.cli.play import finish, limits, owner, watcher
 from k3env.cli.secrets import ask_become_pass, ask_passphrase, check_key
 from k3env.cli.view import View
 from k3env.cli.who import Who, trays, who
+from k3env.cli.words import shown
 from k3env.connections.road import Road
 from k3env.node import across
 from k3env.protocol import codec
@@ -185,7 +186,7 @@ def _from_nodes(run: str, options: Options, reached: Who) -> _Trail:
 
     asked = kept.ask_nodes(options, reached, run)
     name = kept.choose(run, asked)
-    header = kept.header(name, asked, options, tuple(sys.argv))
+    header = kept.header(name, asked, options, shown(sys.argv))
     silent = asked.answers.problems
     if silent:
         first = header.stages[0]

@@ -7,7 +7,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -19,6 +19,7 @@ from k3env.cli.options import DEFAULT_PLAYBOOK, Options
 from k3env.cli.secrets import ask_become_pass, ask_passphrase, check_key, resolve
 from k3env.cli.view import View
 from k3env.cli.who import Who, as_recorded, listed, trays, warn, who
+from k3env.cli.words import shown
 from k3env.connections.road import Road
 from k3env.errors import EXIT_INTERRUPTED, EXIT_OK, UsageError
 from k3env.inventory import Host
@@ -121,7 +122,7 @@ def _run(
     secrets = resolve(made.plan for play in plans for made in play.values())
     password = ask_become_pass(options)
     begun = time.time()
-    header = _header(new_run(), begun, options, plays, plans)
+    header = _header(new_run(), begun, options, plays, plans, secrets.values())
     fold = Fold(header.run, header.started, header.tasks(), check=options.check)
     view = style.view(fold, output=options.output, diff=options.diff, verbose=options.v)
     drain.start(f"run {header.run} of {owner()}", view.notice, first_batch(plays, hosts))
@@ -192,14 +193,22 @@ def _resume(
 
 
 def _header(
-    run: str, begun: float, options: Options, plays: Sequence[Play], plans: Sequence[Mapping[str, Compiled]]
+    run: str,
+    begun: float,
+    options: Options,
+    plays: Sequence[Play],
+    plans: Sequence[Mapping[str, Compiled]],
+    secrets: Iterable[str] = (),
 ) -> Header:
+    """Return what is kept of a run; it lies on a disk for long, so that no secret may be in it."""
     names = [item.name for item in plays] or ["" for _ in plans]
     stages = [
         Stage(name, {host: made.plan for host, made in plan.items()}) for name, plan in zip(names, plans, strict=True)
     ]
+    hidden = tuple(secrets)
+    options = replace(options, extra_vars=shown(options.extra_vars, hidden))
     kept = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(options).items()}
-    return Header(run, document.timestamp(begun), tuple(sys.argv), kept, options.check, tuple(stages))
+    return Header(run, document.timestamp(begun), shown(sys.argv, hidden), kept, options.check, tuple(stages))
 
 
 def owner() -> str:

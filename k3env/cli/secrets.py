@@ -77,8 +77,12 @@ def _from_file(reference: str, path: Path) -> str:
     try:
         data = opened.read(path, SECRET_BYTES + 1, PIPE_S)
         if len(data) <= SECRET_BYTES:
-            return data.decode("utf-8").rstrip("\n")
-        found = f"more than {SECRET_BYTES >> 10} KiB"
+            value = data.decode("utf-8").rstrip("\n")
+            if "\0" not in value:
+                return value
+            found = "a NUL in it, which no environment can hold"
+        else:
+            found = f"more than {SECRET_BYTES >> 10} KiB"
     except opened.NoFile as error:
         found, remedy = f"it {error.what}", error.remedy or remedy
     except OSError as error:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Callable, Optional
 
+from k3env.node import trust
 from k3env.node.cancel import Cancel
 from k3env.protocol.masking import Mask
 
@@ -64,7 +65,11 @@ class Machine:
         """On time.monotonic(): when nobody waits any more for what this process reads; no command lasts longer."""
         self.environment = {key: value for key, value in os.environ.items() if key not in _FOREIGN}
         self.environment.setdefault("LANG", "C.UTF-8")
+        if os.geteuid() == 0:
+            self.environment = trust.environment(self.environment)
         self.environment.update(environment or {})
+        if os.geteuid() == 0:
+            self.environment["PATH"] = trust.search_path(self.environment.get("PATH", os.defpath))
         self._on_progress = on_progress
         self._on_facts: Optional[Callable[[dict[str, Any]], object]] = None
         self.compared = False
@@ -198,6 +203,7 @@ class Machine:
             timeout_s = max(0.01, min(timeout_s, self.ends - time.monotonic() - _MARGIN_S))
             grace_s = _HURRIED_GRACE_S
         try:
+            cwd = self._trusted(argv, merged, cwd)
             return process.run(
                 argv,
                 environment=merged,
@@ -227,6 +233,7 @@ class Machine:
 
         merged = {**self.environment, **(environment or {})}
         try:
+            cwd = self._trusted(argv, merged, cwd)
             return process.stream(
                 argv,
                 environment=merged,
@@ -239,6 +246,18 @@ class Machine:
             )
         except OSError as error:
             return self._not_started(argv, error)
+
+    def _trusted(self, argv: Sequence[str], environment: dict[str, str], cwd: Optional[str]) -> Optional[str]:
+        """Return where a command is to run; as root not where the caller happened to be.
+
+        Raises PermissionError for what root must not run.
+        """
+        if os.geteuid() != 0:
+            return cwd
+        if "PATH" in environment:
+            environment["PATH"] = trust.search_path(environment["PATH"])
+        trust.refuse(argv, environment.get("PATH"), cwd)
+        return cwd or "/"
 
     def on_progress(self, tell: Callable[[str, Optional[float]], object]) -> None:
         """Send progress here from now on."""

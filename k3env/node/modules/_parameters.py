@@ -7,6 +7,8 @@ import re
 
 _CREDENTIALS = re.compile(r"://[^/@\s]*:[^/@\s]*@|https?://[^/@\s]+@")
 
+NETRC = "pip gives the URL to programs of its own, where `ps` shows it; put them into ~/.netrc"
+
 
 def check_path(name: str, path: str) -> None:
     """Raise ValueError for a path that is not absolute and plain: two names of one checkout would be two leases."""

@@ -14,6 +14,7 @@ from k3env.k3.pins import is_protected, normalised
 from k3env.node import manifest
 from k3env.node.container import wrap
 from k3env.node.modules import _steps
+from k3env.node.modules._parameters import NETRC, has_credentials
 from k3env.protocol.container import Container
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ ENVIRONMENT = {
     "GIT_TERMINAL_PROMPT": "0",
 }
 """English messages, no question, and nothing of ~/.local, which a mounted home would leak into an image."""
+INDEXES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS")
 REPORTS_SINCE = (22, 2)
 """The pip that can say what it would do. Source: pip's changelog, 22.2."""
 _ASK_S = 300.0
@@ -106,6 +108,17 @@ class Pip:
         return wrap(self.container, (self.venv.python, *arguments), repo=self.root, environment=self._all())
 
     def _all(self) -> dict[str, str]:
+        """Return what is added to pip's environment.
+
+        Raises Refused for a password in it that pip would show to everybody.
+        """
+        merged = {**self.machine.environment, **self.environment}
+        shown = next((name for name in INDEXES if has_credentials(merged.get(name, ""))), None)
+        if shown is not None:
+            raise Refused(
+                f"{shown} holds a name and password: {NETRC}", expected="a URL without them", found=f"one in {shown}",
+                remedy="put them into ~/.netrc, or let $NETRC name such a file", id="pip.credentials",
+            )  # fmt: skip
         return {**ENVIRONMENT, **self.environment}
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Optional
 
 from k3env.k3.pins import is_protected, normalised
 from k3env.node.modules import Module
-from k3env.node.modules._parameters import check_path, has_credentials
+from k3env.node.modules._parameters import NETRC, check_path, has_credentials
 from k3env.node.modules._pending import FLAGS, Pending, flag_for
 from k3env.node.requirements import applies, commit_of, described, for_pip, parse, shortcoming, unmet
 from k3env.protocol.container import Container
@@ -51,7 +51,8 @@ class PipPackages(Module):
     no_index: bool = False
     """Use `find_links` alone."""
     index_url: Optional[str] = None
-    """The package index; unset: pip's own configuration. One with a password is passed by the environment."""
+    """The package index; unset: pip's own configuration. No password stands in it: those of
+    `~/.netrc` are used."""
     find_links: tuple[str, ...] = ()
     """More places with wheels: directories or pages."""
     if_asked_by: Optional[str] = None
@@ -82,6 +83,8 @@ class PipPackages(Module):
         if self.no_index and (self.index_url or not self.find_links):
             raise ValueError("no_index needs find_links, and no index_url")
         for place in (self.index_url or "https://", *self.find_links):
+            if has_credentials(place):
+                raise ValueError(f"a URL of an index must hold no name and password: {NETRC}")
             if not re.match(r"https?://|file://|/", place):
                 raise ValueError(f"expected a URL or an absolute path, found {place!r}")
 
@@ -197,8 +200,7 @@ class PipPackages(Module):
     def _pip(self, machine: Machine, venv: Venv) -> Pip:
         from k3env.node.modules._pip import Pip
 
-        secret = {"PIP_INDEX_URL": self.index_url} if self.index_url and has_credentials(self.index_url) else {}
-        return Pip(machine, venv, self.root, self.container, {**secret, **self.environment}, self.inactivity_s)
+        return Pip(machine, venv, self.root, self.container, self.environment, self.inactivity_s)
 
     def _pending(self, machine: Machine, venv: Venv) -> tuple[Pending, ...]:
         """Return the requirements that are not met, and how each falls short."""
@@ -231,7 +233,7 @@ class PipPackages(Module):
             ("--no-index", self.no_index),
         )
         words = list(dict.fromkeys((*more, *(word for word, wanted in switches if wanted))))
-        if self.index_url and not has_credentials(self.index_url):
+        if self.index_url:
             words += ["--index-url", self.index_url]
         for place in self.find_links:
             words += ["--find-links", place]
