@@ -266,6 +266,8 @@ def follow(
                 break
             if not got:
                 return None  # nobody listens any more
+            if b"ping" in got:
+                say('{"kind":"pong"}')
             if b"cancel" in got:
                 terminate(run_dir, journal)
             elif b"stop" in got:

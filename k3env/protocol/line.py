@@ -18,6 +18,7 @@ FACTS = "facts"  # what checks across nodes compare: data {facts: {name: value}}
 RESULT = "result"  # data: a Result
 END = "end"  # data {status}
 LOST = "lost"  # the worker is gone without an end
+PONG = "pong"  # the answer to a ping: whoever passes the journal on is awake
 KEPT = "kept"  # the answer to `list`, one line a run: data: a KeptRun
 
 # What the controller itself has to say of a host stands in the same stream; these never come from a node.
@@ -26,7 +27,7 @@ UNREACHABLE = "unreachable"  # data {finding}
 FAILED = "failed"  # data {finding}: the node can't be used, was rebooted, its worker is gone
 NOTRUN = "notrun"  # data {message}: nothing more is done there, by whose wish
 
-KINDS = (HELLO, BEGIN, TASK, WAITING, APPLY, PROGRESS, FACTS, RESULT, END, LOST, KEPT)
+KINDS = (HELLO, BEGIN, TASK, WAITING, APPLY, PROGRESS, FACTS, RESULT, END, LOST, KEPT, PONG)
 
 
 def marker(run: str) -> bytes:

@@ -19,6 +19,8 @@ from k3env.runner.session import Hello, Session, Work, command
 POLL_S = 0.25
 FULL_BYTES = 64 << 10
 """A disk with less room than this can't have held a journal's next lines."""
+SILENT_S, ANSWER_S = 10.0, 20.0
+"""An agent that has said nothing for so long is asked whether it is awake; a busy node may take a while to answer."""
 Tell = Callable[[str, Event], None]
 
 
@@ -111,6 +113,29 @@ class _Patience:
     def pause(self) -> float:
         self._losses += 1
         return 0.0 if self._losses == 1 else min(5.0, 0.1 * 2.0**self._losses)
+
+
+class _Pulse:
+    """Whether the follower on the node is awake: a connection lives on where that one is stopped, or stuck."""
+
+    def __init__(self) -> None:
+        self._heard = time.monotonic()
+        self._asked: float | None = None
+
+    def is_due(self, heard: bool) -> bool:
+        """Return whether to ask for a sign of life now.
+
+        Raises Dropped where none has come.
+        """
+        now = time.monotonic()
+        if heard:
+            self._heard, self._asked = now, None
+        elif self._asked is None and now - self._heard > SILENT_S:
+            self._asked = now
+            return True
+        elif self._asked is not None and now - self._asked > ANSWER_S:
+            raise Dropped("connected, but the agent does not answer any more")
+        return False
 
 
 class Follower:
@@ -237,6 +262,7 @@ class Follower:
 
     def _converse(self, process: Process, session: Session) -> None:
         stopped = cancelled = self._start.action == "cancel"
+        pulse = _Pulse()
         while not session.ended:
             if self._wish.left.is_set():
                 return
@@ -253,6 +279,8 @@ class Follower:
                 raise self._agent_ended(process, session)
             if data is not None:
                 self._take(process, session, data)
+            if pulse.is_due(data is not None):
+                process.send(session.ping())
         self._ended = True
 
     def _take(self, process: Process, session: Session, data: bytes) -> None:

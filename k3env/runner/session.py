@@ -96,6 +96,10 @@ class Session:
         """Return what asks the worker to stop: now, or before its next task."""
         return frame("cancel" if now else "stop", b"")
 
+    def ping(self) -> bytes:
+        """Return what asks the follower on the node for a sign of life."""
+        return frame("ping", b"")
+
     def receive(self, data: bytes) -> tuple[list[Event], bytes]:
         """Take bytes from the node; return new events, and what is to be sent now.
 

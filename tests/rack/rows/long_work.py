@@ -159,6 +159,83 @@ def follower_killed(ground: Ground) -> Seen:
         return seen(said, r"connection lost \(the agent's output ended\); reconnecting", "0, changes nothing", code=0)
 
 
+@row("follower frozen (SIGSTOP), in a build", slow=True)
+def follower_frozen(ground: Ground) -> Seen:
+    """The connection lives on, and says so; only the agent behind it does not."""
+    with ground.site() as site:
+        play = site.build(45)
+        running = building(site, play)
+        frozen = site.node.follower().pid
+        kill(frozen, signal.SIGSTOP)
+        running.until("does not answer any more", 60)
+        said = running.end()
+        kill(frozen, signal.SIGCONT)
+        built_once(site, play)
+        return seen(
+            said, r"connection lost \(.*? does not answer any more\); reconnecting", "0, changes nothing", code=0
+        )
+
+
+@row("controller frozen for 25 s (a laptop that sleeps), in a build", slow=True)
+def controller_frozen(ground: Ground) -> Seen:
+    with ground.site() as site:
+        play = site.build(35)
+        running = building(site, play)
+        running.signal(signal.SIGSTOP)
+        time.sleep(25)
+        running.signal(signal.SIGCONT)
+        said = running.end()
+        built_once(site, play)
+        return seen(said, "", "0, changes nothing", code=0)
+
+
+@row("--detach: the command ends as soon as the build has begun")
+def detached(ground: Ground) -> Seen:
+    with ground.site("a", "b") as site:
+        play = site.build(BUILD_S)
+        said = site.run(play, "--detach")
+        assert not (site.shared / "work/done").exists() and "goes on without this command on a-b" in said.err.replace(
+            "a,b", "a-b"
+        )
+        followed = attach(site).end()
+        assert followed.code == 0 and sorted(followed.statuses().values()) == ["changed", "ok"], followed.err
+        built_once(site, play, *site.begun())
+        return seen(said, r"run \S+ goes on without this command on \S+", "attach: 0; then 0, changes nothing", code=0)
+
+
+@row("attached to from an account that knows nothing of the run")
+def attached_from_elsewhere(ground: Ground) -> Seen:
+    with ground.site() as site:
+        play = site.build(BUILD_S)
+        said = site.run(play, "--detach")
+        run = run_name(site)
+        elsewhere = {"XDG_STATE_HOME": str(site.home / "elsewhere")}
+        where = ("--hosts", "all", "--inventory", str(site.home / "site.yml"))
+        listed = site.type(site.argv("runs", *where), elsewhere).end()
+        assert f"{run}  running" in listed.out and "work: A play" in listed.out, listed.out
+        followed = site.type(site.argv("attach", run, *where, "--output", "json"), elsewhere).end()
+        assert followed.code == 0 and followed.statuses() == {"a": "changed"}, followed.err
+        built_once(site, play)
+        return seen(said, r"add --hosts", "attach --hosts: 0; then 0, changes nothing", code=0)
+
+
+@row("node rebooted while nobody follows", slow=True)
+def rebooted_unfollowed(ground: Ground) -> Seen:
+    with ground.site() as site:
+        play = site.build(30)
+        assert site.run(play, "--detach").code == 0
+        site.node.power_off()
+        site.node.wait_for_end()
+        site.node.power_on()
+        where = ("--hosts", "all", "--inventory", str(site.home / "site.yml"))
+        listed = site.type(site.argv("runs", *where)).end()
+        assert "lost, begun" in listed.out and "its worker is gone" in listed.out, listed.out
+        said = attach(site).end()
+        site.build(0.1)
+        again(site, play)
+        return seen(said, r"the worker is gone, without an end", "0, builds", code=2)
+
+
 @row("power cut on the node that builds in the shared checkout", slow=True)
 def builder_dies(ground: Ground) -> Seen:
     with ground.site("a", "b") as site:
