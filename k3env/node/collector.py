@@ -71,13 +71,16 @@ def collect(
     readings: Mapping[_Name, Reading],
     ends: Optional[float] = None,
     enter: Mapping[str, Callable[[], object]] = types.MappingProxyType({}),
+    *,
+    at_once: int = CHILDREN,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> dict[_Name, Any]:
     """Return all values; one that did not come in time, or is none, is Unreadable.
 
     However many hang, that costs the longest of their deadlines, once. `ends`, on time.monotonic(), is when all must be
-    read. `enter` holds what children of a group call first.
+    read. `enter` holds what children of a group call first. `at_once` children begin; `meanwhile` is done beside them.
     """
-    found = _Collecting(list(readings.values()), ends, enter).run()
+    found = _Collecting(list(readings.values()), ends, enter).run(at_once, meanwhile)
     return dict(zip(readings, found))
 
 
@@ -100,12 +103,13 @@ class _Collecting:
         self._pids: list[int] = []
         self._poll = select.poll()
 
-    def run(self) -> list[Any]:
+    def run(self, at_once: int, meanwhile: Callable[[], object]) -> list[Any]:
         try:
             for group, numbers in self._waiting.items():
                 self._queues[group] = _queue(numbers)
-                for _ in range(min(CHILDREN, len(numbers))):
+                for _ in range(min(at_once, len(numbers))):
                     self._join(group)
+            meanwhile()
             while self._children:
                 self._wait()
         finally:

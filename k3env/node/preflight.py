@@ -22,9 +22,8 @@ from k3env.protocol.finding import FAIL, UNKNOWN, WARN, Result
 if TYPE_CHECKING:
     from types import FrameType
 
-    from k3env.node.machine import Machine
     from k3env.protocol.outcome import Outcome
-    from k3env.protocol.plan import Plan, Task
+    from k3env.protocol.plan import Plan
 
 MARGIN_S = 0.5
 """What is kept of the context's time for judging and telling."""
@@ -112,7 +111,7 @@ def _run(found: Bundle, asked: Arguments, where: Surroundings) -> int:
 
     lines: list[str] = []
     say = lines.append if asked.output_file is not None else _print_now
-    outcome = _check(found, where, say if asked.output == "jsonl" else None)
+    outcome = _check(found, where, say if asked.output == "jsonl" else None, partial(telling.prepare, asked))
     if not any(True for _ in outcome.findings()):
         raise UsageError(
             f"nothing was checked: no check of this file belongs to the context {where.context}",
@@ -167,9 +166,12 @@ def exit_code(outcome: Outcome, asked: Arguments, where: Surroundings) -> int:
     return EXIT_OK if where.script in TASK_SCRIPTS and code != EXIT_FAILED else code
 
 
-def _check(found: Bundle, where: Surroundings, say: Optional[Callable[[str], None]]) -> Outcome:
+def _check(
+    found: Bundle, where: Surroundings, say: Optional[Callable[[str], None]], meanwhile: Callable[[], object]
+) -> Outcome:
     """Run the plans; each event is said as a line where somebody reads them."""
-    from k3env.node.machine import Machine
+    from k3env.node import process  # noqa: F401 - most children need it
+    from k3env.node.judging import Judging
     from k3env.protocol import codec
     from k3env.protocol.event import Event
     from k3env.protocol.line import BEGIN, END, FACTS, RESULT, TASK
@@ -190,48 +192,22 @@ def _check(found: Bundle, where: Surroundings, say: Optional[Callable[[str], Non
 
     add(BEGIN, None, {"tasks": len(tasks)})
     for plan in plans:
-        machine = Machine()
-        judging = _Judging(found, plan, machine, where)
+        judging = Judging.of(found, plan.profile, where.context, where.ends, say is not None)
         for task in plan.tasks:
             add(TASK, task.id, {"module": task.module, "name": task.name})
-            if say is not None:
-                machine.on_facts(partial(_each, partial(add, FACTS, task.id)))
-            add(RESULT, task.id, codec.encode(judging.result(task)))
+            begun = time.monotonic()
+            if task.skip is not None:
+                add(RESULT, task.id, codec.encode(Result("skipped", task.skip)))
+                continue
+            judged = judging.judge(tuple(task.parameters["checks"]), meanwhile)
+            for name, value in judged.facts.items():
+                add(FACTS, task.id, {"facts": {name: value}})  # one a line: a line is at most 64 KiB
+            status = "failed" if any(item.status == FAIL for item in judged.findings) else "ok"
+            took = round(time.monotonic() - begun, 3)
+            add(RESULT, task.id, codec.encode(Result(status, "", (), judged.findings, took)))
     failed = any(task.status == "failed" and not task.ignored for task in folding.host(where.node).tasks)
     add(END, None, {"status": "failed" if failed else "ok"})
     return folding.outcome(time.monotonic() - where.started)
-
-
-def _each(add: Callable[[dict[str, Any]], None], facts: dict[str, Any]) -> None:
-    """Tell one fact a line."""
-    for name, value in facts.items():
-        add({"facts": {name: value}})
-
-
-class _Judging:
-    """One plan's checks; a fact that several of its tasks need is read once."""
-
-    def __init__(self, found: Bundle, plan: Plan, machine: Machine, where: Surroundings) -> None:
-        from k3env.node.facts import Facts
-        from k3env.protocol import codec
-        from k3env.protocol.profile import Profile
-
-        profile: Profile = codec.decode(Profile, plan.profile)
-        self._profile = replace(profile, context=where.context, at_rank=where.context == DEFAULT)
-        self._facts = Facts(machine, self._profile, where.ends, readers.reader(self._profile))
-        self._found, self._machine = found, machine
-
-    def result(self, task: Task) -> Result:
-        from k3env.node.modules.verify import Verify
-
-        if task.skip is not None:
-            return Result("skipped", task.skip)
-        begun = time.monotonic()
-        patterns, context = tuple(task.parameters["checks"]), self._profile.context
-        ids = self._found.named(patterns, context, across=self._machine.compared)
-        findings = Verify(ids).told(self._facts, self._machine, self._profile) if ids else ()
-        status = "failed" if any(item.status == FAIL for item in findings) else "ok"
-        return Result(status, "", (), findings, round(time.monotonic() - begun, 3))
 
 
 def _drain(outcome: Outcome, where: Surroundings) -> None:

@@ -17,6 +17,16 @@ if TYPE_CHECKING:
 PROLOG_OF_TASK = "prolog_task"
 
 
+def prepare(asked: Arguments) -> None:
+    """Import what rendered() will need."""
+    if asked.output in ("json", "jsonl"):
+        from k3env.reports import document  # noqa: F401
+    elif asked.output == "text":
+        from k3env.reports import verdict  # noqa: F401
+    else:
+        from k3env.reports import monitoring  # noqa: F401
+
+
 def rendered(outcome: Outcome, asked: Arguments, context: str, code: int) -> str:
     """Return the outcome in the form that was asked for, without its last line end."""
     strict = asked.fail_on == "warn"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from k3env.protocol.finding import FAIL, Finding
 
@@ -46,3 +48,11 @@ def of_scope(scope: str) -> tuple[str, ...]:
 def stops(finding: Finding) -> bool:
     """Return whether a finding may stop a job or a node where we fail open: severity fail, scope node, failed."""
     return (finding.status, finding.severity, finding.scope) == (FAIL, "fail", "node")
+
+
+def severity(id: str, own: str, site: Mapping[str, str]) -> str:
+    """Return a check's severity at a site: an exact id before a glob, a longer glob before a shorter, else its own."""
+    for pattern in sorted(site, key=len, reverse=True):
+        if fnmatchcase(id, pattern):
+            return site[pattern]
+    return own

@@ -17,6 +17,7 @@ from typing import Any, Callable, Optional
 
 from k3env.node.names import within
 from k3env.protocol.context import of_scope
+from k3env.protocol.context import severity as severity_of
 from k3env.protocol.finding import FAIL, PASS, SKIP, UNKNOWN, WARN, Evidence, Finding, Unreadable
 from k3env.protocol.profile import Profile
 
@@ -101,7 +102,7 @@ def judge(rule: Check, values: dict[Callable[..., Any], Any], profile: Profile) 
     begun = time.perf_counter()
     found = [values[fact] for fact in rule.facts]
     verdict = _unreadable(found) or _judged(rule, found, profile)
-    severity = _severity(rule, profile)
+    severity = severity_of(rule.id, rule.severity, profile.severities)
     status = verdict.status
     if status == FAIL and severity != "fail":
         status = WARN if severity == "warn" else PASS
@@ -133,14 +134,6 @@ def _unreadable(values: list[Any]) -> Optional[Finding]:
         if isinstance(value, Unreadable):
             return unknown(value.reason, *([value.evidence] if value.evidence else []))
     return None
-
-
-def _severity(rule: Check, profile: Profile) -> str:
-    """Return the site's severity: an exact id before a glob, a longer glob before a shorter."""
-    for pattern in sorted(profile.severities, key=len, reverse=True):
-        if fnmatchcase(rule.id, pattern):
-            return profile.severities[pattern]
-    return rule.severity
 
 
 def _evidence(values: list[Any]) -> tuple[Evidence, ...]:

@@ -18,7 +18,7 @@ from k3env.protocol import codec
 from k3env.protocol.plan import Plan, Task
 
 PYTHON = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable
-PLANTED = "k3env/node/checks/planted.py"
+PLANTED, OTHER = "k3env/node/checks/planted.py", "k3env/node/checks/other.py"
 CHECKS = """
 import os, sys, time
 from dataclasses import dataclass
@@ -73,9 +73,15 @@ def _base() -> bytes:
     return payload.pyz(b"{}", PYTHON, [PYTHON])
 
 
-@lru_cache(maxsize=8)
-def _compiled(code: str) -> dict[str, bytes]:
-    return {PLANTED: code.encode(), **compiling.compiled(PYTHON, {PLANTED: code.encode()})}
+@lru_cache(maxsize=32)
+def _compiled(file: str, code: str) -> dict[str, bytes]:
+    return {file: code.encode(), **compiling.compiled(PYTHON, {file: code.encode()})}
+
+
+def _replace(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
+    archive.NameToInfo.pop(name, None)
+    archive.filelist = [item for item in archive.filelist if item.filename != name]
+    archive.writestr(name, content)
 
 
 @contextmanager
@@ -91,22 +97,23 @@ def plant(
     *ids: str,
     name: str = "k3env-preflight.pyz",
     code: str = CHECKS,
+    other: str | None = None,
+    replaced: dict[str, str] | None = None,
     profile: dict[str, object] | None = None,
 ) -> Path:
     """Write a bundle of the planted checks with these names."""
-    wanted = [f"planted.{id}" for id in ids]
-    entries = {f"planted.{id}": Entry(*_ENTRIES.get(id, ("node", "fail")), "Planted.") for id in ids}
+    wanted = [f"planted.{id}" for id in ids] + ([f"other.{other}"] if other else [])
+    entries = {id: Entry(*_ENTRIES.get(id.partition(".")[2], ("node", "fail")), "Planted.") for id in wanted}
+    files = {PLANTED: code, OTHER: code.replace("planted.", "other."), **(replaced or {})}
     plan = Plan((Task("1.1", "The node", "verify", {"checks": wanted}),), profile or {})
     bundle = Bundle("0", "planted.yml", (codec.encode(plan),), entries)
     path = directory / name
     whole = _base()
     path.write_bytes(f"#!{PYTHON} -IS\n".encode() + whole[whole.index(b"\n") + 1 :])
     with zipfile.ZipFile(path, "a") as archive:
-        for item, content in _compiled(code).items():
-            archive.writestr(item, content)
-        archive.NameToInfo.pop(FILE)
-        archive.filelist = [item for item in archive.filelist if item.filename != FILE]
-        archive.writestr(FILE, codec.dumps(bundle))
+        for item, content in (pair for file, text in files.items() for pair in _compiled(file, text).items()):
+            _replace(archive, item, content)
+        _replace(archive, FILE, codec.dumps(bundle).encode())
     path.chmod(0o755)
     return path
 

@@ -96,14 +96,35 @@ def test_exit_codes(where: Path, words: str, ids: str, code: int, told: str) -> 
 @pytest.mark.parametrize(
     ("id", "told"),
     [
-        ("vanishes", "ended without a verdict, nothing was stopped"),
-        ("kills", "ended without a verdict, nothing was stopped"),
-        ("loops", "no verdict after 5 s, nothing was stopped"),
+        ("vanishes", "the reader ended without an answer"),
+        ("kills", "the reader ended without an answer"),
+        ("loops", "no answer after 4."),
     ],
 )
 def test_a_defect_in_a_check_stops_nothing(where: Path, id: str, told: str) -> None:
     done = run(plant(where, id, "bad"), "--context", "prolog")
-    assert (done.returncode, done.stderr) == (0, f"k3env-preflight: {told}\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    for name in (id, "bad"):
+        assert f"UNKNOWN planted.{name}\n  the checks of this file were not judged: {told}" in done.stdout
+
+
+def test_a_defect_in_a_file_of_checks_hides_nothing_of_the_others(where: Path) -> None:
+    path = plant(where, "vanishes", other="bad")
+    for context in ("prolog", "job"):
+        done = run(path, "--context", context)
+        assert done.returncode == 2 and "UNKNOWN planted.vanishes" in done.stdout and "FAIL other.bad" in done.stdout
+
+
+def test_a_defect_of_ours_stops_nothing(where: Path) -> None:
+    for code, told in (
+        ("import os; os._exit(2)", "ended without a verdict, nothing was stopped"),
+        ("import os; os.kill(os.getpid(), 9)", "ended without a verdict, nothing was stopped"),
+        ("raise SystemExit(2)", "a defect, nothing was stopped: SystemExit: 2"),
+        ("while True: pass", "no verdict after 5 s, nothing was stopped"),
+    ):
+        path = plant(where, "bad", replaced={"k3env/node/telling.py": code})
+        done = run(path, "--context", "prolog")
+        assert (done.returncode, done.stderr) == (0, f"k3env-preflight: {told}\n"), code
 
 
 def test_what_hangs_costs_the_time_of_the_context_once(where: Path) -> None:
@@ -143,10 +164,9 @@ def test_a_wrong_command_line_stops_nothing_where_we_fail_open(
 
 
 @pytest.mark.parametrize(("context", "code"), [("prolog", 0), ("hc", 0), ("job", 1), ("image", 1)])
-@pytest.mark.parametrize("damage", ["cut", "code", "import", "plan"])
+@pytest.mark.parametrize("damage", ["cut", "code", "plan"])
 def test_a_damaged_file_stops_nothing_where_we_fail_open(where: Path, context: str, code: int, damage: str) -> None:
-    broken = "import nothing_of_that_name\n" + CHECKS if damage == "import" else CHECKS
-    path = plant(where, "fine", code=broken)
+    path = plant(where, "fine")
     data = path.read_bytes()
     if damage == "code":
         path.write_bytes(_without(data, where, "k3env/node/preflight.py"))
@@ -161,6 +181,14 @@ def test_a_damaged_file_stops_nothing_where_we_fail_open(where: Path, context: s
     done = run(path, "--context", context)
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr and done.stderr.strip()
+
+
+@pytest.mark.parametrize(("context", "code"), [("prolog", 0), ("hc", 0), ("job", 3)])
+def test_checks_that_cannot_be_imported_are_unknown(where: Path, context: str, code: int) -> None:
+    path = plant(where, "fine", "bad", code="import nothing_of_that_name\n" + CHECKS)
+    done = run(path, "--context", context)
+    assert done.returncode == code and done.stderr == ""
+    assert "not judged: ModuleNotFoundError: No module named" in done.stdout
 
 
 def _without(data: bytes, where: Path, name: str) -> bytes:

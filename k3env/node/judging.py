@@ -1,0 +1,94 @@
+"""Judge a plan's checks in the file that runs by itself: each file of checks in a child of its own.
+
+There it is imported, its facts are read, its checks judged: that takes a prolog less time than importing all of them
+one after another would. And what breaks in one file of checks hides nothing of the others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Callable, Optional, Union
+
+from k3env.node.bundle import Bundle, Entry
+from k3env.node.collector import Reading, collect
+from k3env.node.facts import Facts
+from k3env.node.machine import Machine
+from k3env.node.modules.verify import Verify
+from k3env.node.reader import reader
+from k3env.protocol import codec
+from k3env.protocol.context import DEFAULT, severity
+from k3env.protocol.finding import SKIP, UNKNOWN, Finding, Unreadable
+from k3env.protocol.profile import Profile
+
+JUDGE_S = 0.25
+"""What a child may take longer than its facts, seconds."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What came of some checks."""
+
+    findings: tuple[Finding, ...] = ()
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What this node tells for checks across nodes, as JSON."""
+
+
+@dataclass(frozen=True)
+class Judging:
+    """How a plan's checks are judged here."""
+
+    bundle: Bundle
+    profile: Profile
+    ends: float
+    """When facts must be read, on time.monotonic()."""
+    compared: bool = False
+    """Whether somebody judges across nodes."""
+
+    @classmethod
+    def of(cls, bundle: Bundle, profile: Mapping[str, Any], context: str, ends: float, compared: bool) -> Judging:
+        """Make ready for a plan: `profile` is its JSON."""
+        wanted: Profile = codec.decode(Profile, profile)
+        return cls(bundle, replace(wanted, context=context, at_rank=context == DEFAULT), ends, compared)
+
+    def judge(self, patterns: tuple[str, ...], meanwhile: Callable[[], object] = lambda: None) -> Judged:
+        """Judge the checks that patterns mean; `meanwhile` is done while children read."""
+        files: dict[str, list[str]] = {}
+        ids = self.bundle.named(patterns, self.profile.context, across=self.compared)
+        for id in ids:
+            files.setdefault(id.partition(".")[0], []).append(id)
+        ends = self.ends + JUDGE_S
+        readings = {name: self._reading(tuple(mine), ends - time.monotonic()) for name, mine in files.items()}
+        found: dict[str, Finding] = {}
+        facts: dict[str, Any] = {}
+        for name, judged in collect(readings, ends, at_once=len(files), meanwhile=meanwhile).items():
+            if isinstance(judged, Unreadable):
+                judged = Judged(tuple(self._unknown(id, judged.reason) for id in files[name]))
+            found.update((item.id, item) for item in judged.findings)
+            facts.update(judged.facts)
+        return Judged(tuple(found[id] for id in ids if id in found), facts)
+
+    def _reading(self, ids: tuple[str, ...], seconds: float) -> Reading:
+        return Reading(lambda ends: self._file(ids), lambda: Judged, seconds)
+
+    def _file(self, ids: tuple[str, ...]) -> Union[Judged, Unreadable]:
+        try:
+            return self._judged(ids)
+        except Exception as error:
+            return Unreadable(f"{type(error).__name__}: {error}")
+
+    def _judged(self, ids: tuple[str, ...]) -> Judged:
+        machine, told = Machine(), dict[str, Any]()
+        if self.compared:
+            machine.on_facts(told.update)
+        facts = Facts(machine, self.profile, self.ends, reader(self.profile))
+        return Judged(Verify(ids).told(facts, machine, self.profile), told)
+
+    def _unknown(self, id: str, why: str) -> Finding:
+        """Return what is said of a check whose child has told nothing."""
+        entry: Optional[Entry] = self.bundle.checks.get(id)
+        own, scope = (entry.severity, entry.scope) if entry is not None else ("fail", "node")
+        status = UNKNOWN if entry is None or entry.runs_in(self.profile.context) else SKIP
+        how_much = severity(id, own, self.profile.severities)
+        return Finding(id, status, how_much, scope, message=f"the checks of this file were not judged: {why}")
