@@ -11,14 +11,21 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
 from k3env.errors import Refused
 from k3env.node.lease import Watch
 from k3env.node.lease_files import nonce, read_json
 from k3env.node.machine import Machine
 from k3env.node.marking import EVERY_S, PLACE
+from k3env.protocol import codec
 from k3env.protocol.finding import FAIL, UNKNOWN, WARN, Finding, Unreadable
+
+if TYPE_CHECKING:
+    from k3env.node.facts.mapped import Mapped
+    from k3env.node.lookout import Lookout
+
+Look = Callable[[Machine, "tuple[str, ...]"], "Union[Mapped, Unreadable]"]
 
 STALE_S = 3.5 * EVERY_S
 """A marker whose counter stands still for so long is of a rank that is gone."""
@@ -53,28 +60,51 @@ class Marker:
         return f"a server on {self.host} ({', '.join(words)})"
 
 
-def refuse_in_use(machine: Machine, roots: tuple[str, ...]) -> tuple[Finding, ...]:
+def seen(machine: Machine, roots: tuple[str, ...]) -> Union[Mapped, Unreadable]:
+    """Look at the memory of this node's processes: of this user's, as root of everyone's."""
+    from k3env.node.facts import Facts
+    from k3env.node.facts.mapped import mapped
+    from k3env.protocol.profile import Profile
+
+    look = mapped(roots)
+    found: Union[Mapped, Unreadable] = Facts(machine, Profile()).collect((look,))[look]
+    return found
+
+
+def by(lookout: Lookout) -> Look:
+    """Return a look by somebody who sees more than we do, and has been told at what."""
+
+    def look(machine: Machine, roots: tuple[str, ...]) -> Union[Mapped, Unreadable]:
+        from k3env.node.facts.mapped import Mapped
+
+        answer = lookout.ask()
+        if answer is None:
+            return seen(machine, roots)
+        found: Union[Mapped, Unreadable] = codec.decode(Union[Mapped, Unreadable], answer)
+        return found
+
+    return look
+
+
+def refuse_in_use(machine: Machine, roots: tuple[str, ...], look: Look = seen) -> tuple[Finding, ...]:
     """Look whether somebody serves from these directories before they change; return what could not be seen.
 
     Markers of the dead are removed.
 
     Raises Refused with host, user, job, since when.
     """
-    finding = in_use(machine, roots, tidy=True)
+    finding = in_use(machine, roots, look, tidy=True)
     if finding is not None and finding.status == FAIL:
         raise Refused(finding.message, expected=finding.expected, found=finding.found, remedy=finding.remedy, id=ID)
     return (finding,) if finding is not None else ()
 
 
-def in_use(machine: Machine, roots: tuple[str, ...], *, tidy: bool) -> Optional[Finding]:
+def in_use(machine: Machine, roots: tuple[str, ...], look: Look = seen, *, tidy: bool) -> Optional[Finding]:
     """Return a finding that fails where somebody serves from one of these directories, or one that can't be sure."""
-    from k3env.node.facts import Facts
-    from k3env.node.facts.mapped import mapped, told
-    from k3env.protocol.profile import Profile
+    from k3env.node.facts.mapped import told
 
-    look = mapped(roots)
-    seen = Facts(machine, Profile()).collect((look,))[look]
-    users = [] if isinstance(seen, Unreadable) else [told(process) for process in seen.processes]
+    found = look(machine, roots)
+    users = [] if isinstance(found, Unreadable) else [told(process) for process in found.processes]
     users += [str(marker) for root in roots for marker in living(machine, root, tidy=tidy)]
     if users:
         more = f"; and {len(users) - _LISTED} more" if len(users) > _LISTED else ""
@@ -84,11 +114,11 @@ def in_use(machine: Machine, roots: tuple[str, ...], *, tidy: bool) -> Optional[
             expected="nobody who serves from what is to be changed", found=f"{len(users)} in use",
             remedy="wait for its end, or end it (a Slurm job: scancel JOB); if it may be disturbed: --force-in-use",
         )  # fmt: skip
-    if isinstance(seen, Unreadable):
+    if isinstance(found, Unreadable):
         return Finding(
             ID, UNKNOWN, "warn", subject=roots[0],
             message=f"whether a process of this node has files of {roots[0]} in memory is unknown",
-            expected="an answer of /proc for each process", found=seen.reason,
+            expected="an answer of /proc for each process", found=found.reason,
             remedy="see which process hangs: ps -eo pid,stat,wchan,comm",
         )  # fmt: skip
     return None

@@ -11,8 +11,9 @@ import os
 import signal
 import sys
 import time
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Optional, TextIO, cast
+from typing import TYPE_CHECKING, Any, Callable, Optional, TextIO, cast
 
 from k3env.errors import K3Error, Refused, TaskFailed
 from k3env.node import modules
@@ -30,6 +31,9 @@ from k3env.protocol.masking import SHORTEST, Mask, mask_of, tail
 from k3env.protocol.plan import APPLY, FINISH, STOP, Plan, Start, Task
 from k3env.protocol.profile import Profile
 from k3env.protocol.secret import reveal, too_short
+
+if TYPE_CHECKING:
+    from k3env.node.lookout import Lookout
 
 UNFOLLOWED_S = 15.0
 """How long a plan that stops when nobody follows it goes on, seconds: a reconnect must fit in."""
@@ -50,6 +54,8 @@ class Performer:
     """Check mode: an earlier task has changes to make."""
     others: dict[str, Any] = field(default_factory=dict)
     """Processes of other users, by name, where this run is not root's."""
+    lookout: Optional[Lookout] = None
+    """Who may look at everyone's processes, where this process gave up being root."""
 
     @classmethod
     def begin(
@@ -124,8 +130,23 @@ class Performer:
             whole = {"plan": replace(self.plan, when_unfollowed=FINISH), "task": task, "start": self.start}
             return {**codec.encode(whole), "secrets": self.secrets, "pending": self.pending}
 
-        work = users.Work(lambda emit: replace(self, emit=emit)._safely(task), order, self.others)
-        return users.perform(name, work, self.emit, self.cancel)
+        with self._lookout(task) as lookout:
+            work = users.Work(lambda emit: replace(self, emit=emit, lookout=lookout)._safely(task), order, self.others)
+            return users.perform(name, work, self.emit, self.cancel)
+
+    def _lookout(self, task: Task) -> AbstractContextManager[Optional[Lookout]]:
+        """Leave somebody behind who may look at everyone's processes, where this task will be asked who uses what."""
+        if os.geteuid() != 0 or self.plan.force_in_use:
+            return nullcontext()
+        with suppress(codec.DecodeError, KeyError, ImportError, ValueError):  # the task will say it
+            module = modules.find(task.module)
+            if module.disturbs is not Module.disturbs:
+                from k3env.node import inuse, lookout
+
+                roots = codec.decode(module, reveal(task.parameters, self.secrets), task.module).disturbs()
+                machine = self._machine(task)
+                return lookout.Lookout(lambda: codec.encode(inuse.seen(machine, roots)))
+        return nullcontext()
 
     def here(self, task: Task) -> Result:
         """Perform a task for another run's worker, as its user or as the plan's."""
@@ -268,9 +289,10 @@ class Performer:
             return ()
         from k3env.node import inuse
 
+        look = inuse.seen if self.lookout is None else inuse.by(self.lookout)
         if self.plan.mode == APPLY:
-            return inuse.refuse_in_use(machine, roots)
-        finding = inuse.in_use(machine, roots, tidy=False)
+            return inuse.refuse_in_use(machine, roots, look)
+        finding = inuse.in_use(machine, roots, look, tidy=False)
         return () if finding is None else (inuse.warned(finding),)
 
     def _holders(self, module: Module, task: Task) -> str:

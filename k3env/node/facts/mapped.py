@@ -47,11 +47,11 @@ def mapped(roots: Sequence[str]) -> Callable[[Machine], Mapped]:
 
     Source: /proc/PID/maps; a process in a container is seen by the path that the file has there.
     """
-    wanted = tuple(dict.fromkeys(path for root in roots for path in (root, os.path.realpath(root))))
-    needles = tuple(b" " + os.fsencode(path).replace(b"\n", b"\\012") + b"/" for path in wanted)
 
     @deadline(LOOK_S)
     def look(machine: Machine) -> Mapped:
+        paths = dict.fromkeys(path for root in roots for path in (root, os.path.realpath(root)))
+        needles = tuple(b" " + os.fsencode(path).replace(b"\n", b"\\012") + b"/" for path in paths)
         found, hidden = [], 0
         for name in machine.list("/proc"):
             if not name.isdecimal() or int(name) == os.getppid():

@@ -12,6 +12,7 @@ import time
 import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from k3env.node.modules.rank_env import RankEnv
 from k3env.protocol.plan import CHECK
 from k3env.protocol.profile import Profile
 from tests.agent import Agent, task
+from tests.security.other import open_ground
 from tests.unit.node.test_rank_env import SHELLS
 
 MAPS = """
@@ -311,3 +313,33 @@ def test_a_checkout_that_somebody_serves_from_is_not_changed_unless_that_is_want
         assert git(repo, "rev-parse", "HEAD") == commits[0]
         assert run(commits[1], force_in_use=True)["status"] == "changed"
     assert git(repo, "rev-parse", "HEAD") == commits[1]
+
+
+@needs_root
+def test_root_that_works_as_another_user_still_sees_everyone_s_processes() -> None:
+    with open_ground() as ground:
+        origin, repo = ground / "origin", ground / "of nobody" / "repo"
+        origin.mkdir()
+        repo.parent.mkdir()
+        os.chown(repo.parent, 65534, 65534)
+        git(origin, "init", "-q")
+        commits = []
+        for number in range(2):
+            git(origin, "commit", "-q", "--allow-empty", "-m", str(number))
+            commits.append(git(origin, "rev-parse", "HEAD"))
+        for path in (origin, *origin.rglob("*")):
+            os.chown(path, 65534, 65534)
+
+        def run(commit: str, **how: Any) -> dict[str, Any]:
+            asked = task("git_checkout", repo=str(repo), url=str(origin), commit=commit, submodules=False, lfs=False)
+            return Agent(ground / "node").follow([replace(asked, become_user="nobody")], **how).result()
+
+        assert run(commits[0])["status"] == "changed"
+        assert repo.stat().st_uid == 65534
+        with having(repo / "libs/a.so") as child:
+            (checked,) = run(commits[1], mode=CHECK)["findings"]
+            refused = run(commits[1])
+            assert run(commits[0])["status"] == "ok"
+            assert f"(pid {child.pid}, of root, since" in checked["message"] and checked["status"] == "warn"
+            assert refused["status"] == "failed" and f"(pid {child.pid}, of root" in str(refused["message"])
+        assert run(commits[1])["status"] == "changed"
