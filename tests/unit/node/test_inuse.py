@@ -343,3 +343,11 @@ def test_root_that_works_as_another_user_still_sees_everyone_s_processes() -> No
             assert f"(pid {child.pid}, of root, since" in checked["message"] and checked["status"] == "warn"
             assert refused["status"] == "failed" and f"(pid {child.pid}, of root" in str(refused["message"])
         assert run(commits[1])["status"] == "changed"
+
+
+def test_a_pid_that_has_another_process_by_now_is_nobody_s(tmp_path: Path) -> None:
+    here = {"boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip()}
+    elsewhere(tmp_path, **here, pid_namespace=os.readlink("/proc/self/ns/pid"), pid=os.getpid(), started="1")
+    begun = time.monotonic()
+    assert living(Machine(), str(tmp_path), tidy=True) == () and time.monotonic() - begun < 2
+    assert markers(tmp_path) == []
