@@ -101,6 +101,16 @@ class Recorded(Machine):
         """Return whose rights the recording was made with."""
         return int(self._known.get("uid", 0))
 
+    def try_open(self, path: str) -> None:
+        """Open a device as it could be opened; one of a recording made by hand, if it is there."""
+        known = self._table("opened").get(path)
+        error = known if known is not None else 0 if os.path.isfile(self._inside(path)) else errno.ENOENT
+        if error:
+            raise OSError(error, os.strerror(error), path)
+
+    def wait(self, seconds: float) -> None:
+        """Let no time pass: nothing changes here."""
+
     def space(self, path: str) -> Space:
         """Return what was free."""
         known = self._table("space").get(path)

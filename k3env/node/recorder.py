@@ -84,6 +84,15 @@ class Recorder(Machine):
         self._tell("links", path, found)
         return found
 
+    def try_open(self, path: str) -> None:
+        """Open a device, and keep whether that was possible."""
+        try:
+            super().try_open(path)
+        except OSError as error:
+            self._tell("opened", path, error.errno)
+            raise
+        self._tell("opened", path, 0)
+
     def space(self, path: str) -> Space:
         """Look at what is free, and keep it."""
         found = super().space(path)

@@ -435,7 +435,7 @@ def test_nvidia_smi_tells_links_repairs_and_the_fabric(tray: Path) -> None:
     assert (code, out.count("GPU "), out.count("53.125 GB/s")) == (0, 4, 72)
     code, out = smi(tray, "-q", "-d", "ECC")
     assert (code, out.count("Channel Repair Pending"), out.count(": Completed")) == (0, 4, 4)
-    assert smi(tray, "--query-compute-apps=gpu_bus_id,pid", "--format=csv,noheader") == (0, "\n")
+    assert smi(tray, "--query-compute-apps=gpu_bus_id,pid", "--format=csv") == (0, "gpu_bus_id, pid\n")
     (fabric,) = set(query(tray, "fabric.state,fabric.status,fabric.cliqueId,fabric.health.summary"))
     assert fabric == "Completed, Success, 0, Healthy"
 

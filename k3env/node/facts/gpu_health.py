@@ -125,29 +125,23 @@ def repairs(machine: Machine) -> Union[Repairs, Unreadable]:
 def processes(machine: Machine) -> Union[Processes, Unreadable]:
     """Read which compute processes there are, and whose: the owner of /proc/PID.
 
-    Source: nvidia-smi --query-compute-apps, or the same from NVML; nothing at all means none.
+    Source: nvidia-smi --query-compute-apps, or the same from NVML. Its head alone means none; no head is no answer.
     """
-    me = machine.stat("/proc/self")
-    if me is None:
-        return Unreadable("no /proc/self")
     if machine.which(smi.NVIDIA_SMI) is None:
         _, rows, source = smi.table(machine, (), nvml.processes)
         if isinstance(rows, Unreadable):
             return rows
         found = [(address, pid, "") for address, cells in rows for pid in cells]
     else:
-        limit_s = smi.answer_s(machine)
-        done = smi.ask(machine, _APPS, "--format=csv,noheader")
-        lines = smi.rows(done, limit_s)
-        if isinstance(lines, Unreadable):
-            return lines
-        source = done.evidence()
-        found = [(address, cells[0] if cells else "", ", ".join(cells[1:])) for address, cells in lines]
+        listed = _listed(machine)
+        if isinstance(listed, Unreadable):
+            return listed
+        found, source = listed
     if any(not re.fullmatch(r"[0-9]{1,10}", pid) for _, pid, _ in found):
         return Unreadable("a process without a pid among those on the GPUs", source)
     users: dict[int, str] = {}
     everyone = tuple(_process(machine, address, int(pid), name, users) for address, pid, name in found)
-    return Processes(everyone, me.st_uid, (source,))
+    return Processes(everyone, machine.uid(), (source,))
 
 
 _APPS = "--query-compute-apps=gpu_bus_id,pid,process_name"
@@ -156,6 +150,24 @@ _REPAIRS = {
     "TPC Repair Pending": "tpc_pending",
     "Unrepairable Memory": "unrepairable",
 }
+
+
+def _listed(machine: Machine) -> Union[tuple[list[tuple[str, str, str]], Evidence], Unreadable]:
+    """Return bus id, pid and name of each process that nvidia-smi lists."""
+    limit_s = smi.answer_s(machine)
+    done = smi.ask(machine, _APPS, "--format=csv")
+    failed = smi.failure(done, limit_s, (0, smi.NO_DEVICES, smi.BAD_INFOROM))
+    if failed is not None:
+        return failed
+    if done.exit_code == smi.NO_DEVICES:
+        return [], done.evidence()
+    head, *lines = [line.strip() for line in done.text.splitlines() if line.strip()] or [""]
+    if "pid" not in head.split(", "):
+        return Unreadable(f"{smi.NVIDIA_SMI} lists no processes: {head or 'it says nothing'}", done.evidence())
+    cells = [line.split(", ", 2) for line in lines]
+    if any(len(row) < 3 for row in cells):
+        return Unreadable("a row of the processes is not whole", done.evidence())
+    return [(smi.bus_id(address), pid, name) for address, pid, name in cells], done.evidence()
 
 
 def _repair(address: str, said: dict[str, str]) -> GpuRepair:

@@ -74,7 +74,9 @@ def answer(overlay: str, arguments: list[str]) -> str:
     if "nvlink" in options:
         return links(gpus, chosen, told(overlay))
     if "--query-compute-apps" in options:
-        return ""
+        # Nobody computes on a tray.
+        head = ", ".join(field.strip() for field in options["--query-compute-apps"].split(","))
+        return "" if "noheader" in options.get("--format", "").split(",") else head
     if "-q" in options:
         return whole(overlay, driver, gpus, chosen)
     if "--query-gpu" in options:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from k3env.node.facts import gpu_health, smi
+from k3env.node.facts import gpu_health, read, smi
 from k3env.node.facts.gpu_health import GpuHealth, Health, Process, Processes, Repairs
 from k3env.node.facts.nvlink import Fabric, fabric
 from k3env.node.facts.smi import sections
 from k3env.protocol.finding import Unreadable
+from k3env.protocol.profile import Profile
 from tests.unit.node.played import DENIED, HANGS, KILLED, MISSING, Played, Said, tray
 
 RECORDED = (Path(__file__).parents[2] / "data" / "nvidia-smi" / "h200x2-580.159.04" / "q.txt").read_text(
@@ -161,16 +162,18 @@ def test_fields_that_the_driver_lacks_cost_only_themselves(tmp_path: Path) -> No
 
 # Processes
 
-APPS = "nvidia-smi --query-compute-apps=gpu_bus_id,pid,process_name --format=csv,noheader"
+APPS = "nvidia-smi --query-compute-apps=gpu_bus_id,pid,process_name --format=csv"
+HEAD = "gpu_bus_id, pid, process_name\n"
 
 
 def processes(tmp_path: Path, said: Said) -> Processes | Unreadable:
     played = Played(tmp_path, {"nvidia-smi": MISSING, "id": Said("somebody\n")}, {APPS: said})
-    return gpu_health.processes(played.machine)
+    found: Processes | Unreadable = read(gpu_health.processes, played.machine, Profile())
+    return found
 
 
 def test_nothing_is_nobody(tmp_path: Path) -> None:
-    found = processes(tmp_path, Said(""))
+    found = processes(tmp_path, Said(HEAD))
     assert isinstance(found, Processes)
     assert (found.all, found.uid) == ((), os.getuid())
 
@@ -178,7 +181,7 @@ def test_nothing_is_nobody(tmp_path: Path) -> None:
 def test_a_process_has_a_user_or_is_not_seen(tmp_path: Path) -> None:
     me = os.getpid()
     found = processes(
-        tmp_path, Said(f"00000000:00:06.0, {me}, python3, with a comma\n00000000:00:07.0, 4194304, [N/A]\n")
+        tmp_path, Said(f"{HEAD}00000000:00:06.0, {me}, python3, with a comma\n00000000:00:07.0, 4194304, [N/A]\n")
     )
     assert isinstance(found, Processes)
     assert found.all == (
@@ -188,7 +191,17 @@ def test_a_process_has_a_user_or_is_not_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [HANGS, KILLED, MISSING, DENIED, Said("garbage\n"), Said("00000000:00:06.0, [N/A], x\n")]
+    "said",
+    [
+        HANGS,
+        KILLED,
+        MISSING,
+        DENIED,
+        Said(""),
+        Said("garbage\n"),
+        Said(f"{HEAD}00000000:00:06.0, [N/A], x\n"),
+        Said(f"{HEAD}garbage\n"),
+    ],
 )
 def test_processes_that_can_not_be_told(tmp_path: Path, said: Said) -> None:
     assert isinstance(processes(tmp_path, said), Unreadable)

@@ -67,6 +67,22 @@ def test_a_recording_is_judged_as_its_node_was(recording: Path) -> None:
     assert {id: item.status for id, item in again.items() if id not in moving and item.status != live[id].status} == {}
 
 
+def test_a_device_is_opened_as_it_could_be(tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    recorder = Recorder(str(tmp_path / "raw"), Machine())
+    recorder.try_open("/dev/null")
+    for path in ("/dev/no-such-device", "/"):
+        with pytest.raises(OSError):
+            recorder.try_open(path)
+    (tmp_path / "recording" / FILES).mkdir(parents=True)
+    machine = Recorded(str(write(tmp_path / "recording", recorder.finish("salt", Profile()))))
+    machine.try_open("/dev/null")
+    for path, error in (("/dev/no-such-device", FileNotFoundError), ("/", IsADirectoryError), ("/dev/zero", OSError)):
+        with pytest.raises(error):
+            machine.try_open(path)
+    machine.wait(3600.0)
+
+
 def test_nothing_of_this_node_shows_through(recording: Path) -> None:
     machine = Recorded(str(recording))
     assert machine.recorded and machine.simulated
