@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from rich.console import Console
@@ -24,7 +26,7 @@ from k3env.protocol.finding import Change, Evidence, Finding, Result
 from k3env.protocol.line import FAILED, LINE_BYTES, PROGRESS, RESULT, ROAD, TASK, UNREACHABLE, WAITING
 from k3env.protocol.outcome import Fold
 from k3env.protocol.plan import Plan, Start
-from k3env.reports import document, text
+from k3env.reports import document, monitoring, text, verdict
 from k3env.runner import host as following
 from k3env.runner import session as talk
 from k3env.runner.fanout import Fanout
@@ -119,6 +121,25 @@ def test_documents_are_ascii_and_whole(word: str) -> None:
         assert line.isascii() and line.isprintable() and json.loads(line)["host"] == "node"
     whole = document.dumps(document.document(fold.outcome(), ["k3env", word]))
     assert whole.isascii() and whole.isprintable() and json.loads(whole)["command"][1] == word
+
+
+@pytest.mark.parametrize("word", HOSTILE.values(), ids=HOSTILE)
+def test_what_other_programs_read_is_theirs_to_parse(word: str) -> None:
+    """JUnit is XML, Nagios one line, Prometheus its own lines: no word of a node breaks them or adds to them."""
+    fold = Fold("r", "x", {"node": [task("command")]})
+    for event in told(word):
+        fold.add("node", event)
+    outcome = fold.outcome()
+    suites = ElementTree.fromstring(monitoring.junit(outcome))  # noqa: S314 - our own
+    assert suites.tag in ("testsuites", "testsuite")
+    line = monitoring.nagios(outcome)
+    metrics = monitoring.prometheus(outcome, 2, 0.0)
+    shown = str(verdict.report(outcome, "hc", verbose=True))
+    for report in (line, metrics, shown, monitoring.junit(outcome)):
+        assert not [char for char in report if not char.isprintable() and char not in "\n\t"], report
+    assert all(re.match(r"#|k3env_[a-z_]+(\{.*\})? \S+$", row) for row in metrics.splitlines() if row)
+    fail = Finding(word, "fail", "fail", "node", word, word, word, word, word)
+    assert monitoring.one_line(fail).isprintable()
 
 
 HELLO = {
@@ -316,3 +337,44 @@ def test_a_defect_in_one_host_s_thread_ends_that_host_alone() -> None:
     made = following.Target(item.host, lambda: Broken("local", Target("x")), item.work, item.start)
     Follower(made, Limits(1.0, 1.0), lambda _, event: seen.append(event), Wish()).follow()
     assert [event.kind for event in seen] == [FAILED] and not isinstance(seen[0], Dropped)
+
+
+FLOODS = {
+    "without a line end": "import os; [os.write(1, b'x' * 65536) for _ in range(1600)]",
+    "on both streams": "import os; [os.write(at % 2 + 1, b'y' * 65536) for at in range(1600)]",
+    "NUL": "import os; [os.write(1, bytes(65536)) for _ in range(1600)]",
+    "invalid UTF-8": "import os; [os.write(1, b'\\xff\\xc3\\x1b]52;' * 8192) for _ in range(1600)]",
+    "the beginning of a secret, again and again": "import os; [os.write(1, b'hunter' * 10922) for _ in range(1600)]",
+    "carriage returns": "import os; [os.write(1, b'\\r' * 65536) for _ in range(1600)]",
+}
+
+
+@pytest.mark.parametrize("script", FLOODS.values(), ids=FLOODS)
+@pytest.mark.parametrize("kind", ["run", "stream"])
+def test_a_command_that_says_a_hundred_megabytes(script: str, kind: str, tmp_path: Path) -> None:
+    """What is kept of it is its end; memory does not grow with what it says."""
+    work = (
+        "import io, resource, sys\n"
+        "from k3env.node.machine import Machine\n"
+        "from k3env.protocol.masking import Mask\n"
+        "machine = Machine(mask=Mask(['hunter2-and-more']))\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "argv = [sys.executable, '-c', sys.argv[1]]\n"
+        "if sys.argv[2] == 'run':\n"
+        "    done = machine.run(argv, timeout_s=200)\n"
+        "else:\n"
+        "    longest = []\n"
+        "    with open('/dev/null', 'wb') as log:\n"
+        "        keep = lambda line: longest.append(len(line)) if len(longest) < 9 else None\n"
+        "        done = machine.stream(argv, log=log, on_line=keep)\n"
+        "    assert max(longest, default=0) <= 1 << 17, longest\n"
+        "assert done.ok, done\n"
+        "assert len(done.stdout) <= 1 << 20 and len(done.stderr) <= 1 << 20\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, done.evidence().excerpt.isprintable())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", work, script, kind], capture_output=True, text=True, check=False, timeout=240
+    )
+    assert done.returncode == 0, done.stderr
+    grown, printable = done.stdout.split()
+    assert int(grown) < 40 << 10 and (printable == "True" or "carriage" in script or "\\r" in script)
