@@ -105,6 +105,7 @@ class Lease:
         the lease has gone from one owner to the next, says that the work is done.
         Raises Refused where nothing can be written beside the path, and for what a stranger put in the lease's place.
         """
+        self._refuse_way()
         watch, before = Watch(self._timeout_s), ""
         while True:
             can_write = self._refresh()
@@ -127,6 +128,13 @@ class Lease:
                     continue
             with self._cancel:
                 time.sleep(min(1.0, self._timeout_s / 10))
+
+    def _refuse_way(self) -> None:
+        """Raise Refused where the path lies in a directory that a stranger made, or that a stranger's link leads to."""
+        from k3env.node import way
+
+        with contextlib.suppress(OSError):  # what can't be written to says so when that is tried
+            os.close(way.entered(os.path.dirname(os.path.abspath(self.path))))
 
     def progress(self, text: str) -> None:
         """Say how far the work is, to those who wait."""

@@ -288,3 +288,27 @@ def test_no_race_is_won(commons: Path, victim: Path) -> None:
             refused += 1
     swapping.join()
     assert done and refused and not any(treasure.iterdir())
+
+
+@needs_root
+@pytest.mark.parametrize("name", ["git", "copy", "file", "cache", "rank_env", "command", "manifest"])
+def test_nothing_is_written_in_a_stranger_s_directory(name: str, commons: Path, victim: Path) -> None:
+    """Below a directory that everybody may write to, in one that a stranger made there: neither work nor lease."""
+    made = commons / "project" if name == "git" else commons / "project" / "repo" / ".git"
+    assert other.run("mkdir", "-p", made).returncode == 0
+    repo = str(commons / "project" / "repo")
+    before = sorted(str(path) for path in commons.rglob("*"))
+    state = commons.parent / "agent"
+    state.mkdir()
+    jobs = {
+        "git": task("git_checkout", url=str(victim.parent), repo=repo, commit="c" * 40),
+        "copy": task("copy", dest=f"{repo}/file", content="x"),
+        "file": task("file", path=f"{repo}/directory", state="directory"),
+        "cache": task("cache_dirs", base=f"{repo}/base", min_free_gib=0),
+        "rank_env": task("rank_env", repo=repo, base="/var/tmp/k3env-base"),
+        "command": task("command", argv=["touch", "made"], chdir=repo, checkout=repo, creates="made"),
+        "manifest": task("trtllm_build", repo=repo, commit="c" * 40),
+    }
+    result = Agent(state).follow([jobs[name]]).result()
+    assert result["status"] == "failed" and "defect" not in str(result), result
+    assert sorted(str(path) for path in commons.rglob("*")) == before
