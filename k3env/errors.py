@@ -8,6 +8,7 @@ K3Error
 │   ├── AuthFailed
 │   ├── HostKeyMismatch
 │   ├── ConnectTimeout
+│   ├── NotThere          it refuses, or no road leads there
 │   └── Dropped
 ├── TaskFailed            mend the node
 │   └── Refused           a module won't touch what it found
@@ -99,6 +100,10 @@ class ConnectTimeout(Unreachable):
     """The host did not answer in time."""
 
     id = "run.timeout"
+
+
+class NotThere(Unreachable):
+    """Nobody takes the connection, or no road leads to the host: it may be back in a while."""
 
 
 class Dropped(Unreachable):

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from k3env.errors import AuthFailed, ConnectTimeout, Dropped, HostKeyMismatch, Unreachable
+from k3env.errors import AuthFailed, ConnectTimeout, Dropped, HostKeyMismatch, NotThere, Unreachable
 
 _CHUNK = 1 << 16
 _TAIL = 4096
@@ -61,7 +61,7 @@ _SAID: tuple[tuple[str, type[Unreachable], str], ...] = (
     (r"Permission denied|Too many authentication failures", AuthFailed, "make this work first: ssh {host} true"),
     (r"timed out", ConnectTimeout, "is the node up, and its sshd?"),
     (r"Could not resolve hostname", Unreachable, "set ansible_host, or mend the name"),
-    (r"Connection refused|No route to host|Network is unreachable", Unreachable, "is the node up, and its sshd?"),
+    (r"Connection refused|No route to host|Network is unreachable", NotThere, "is the node up, and its sshd?"),
     (r"Connection reset|Connection closed|kex_exchange_identification|Broken pipe", Dropped, "see: ssh {host}"),
 )
 

@@ -20,7 +20,7 @@ from k3env.connections.host_keys import Key, address, fingerprint
 from k3env.connections.process import ProcessConnection
 from k3env.connections.road import Road
 from k3env.connections.ssh_settings import Asked, Resolved, resolve
-from k3env.errors import AuthFailed, ConnectTimeout, Dropped, HostKeyMismatch, Unreachable
+from k3env.errors import AuthFailed, ConnectTimeout, Dropped, HostKeyMismatch, NotThere, Unreachable
 
 if TYPE_CHECKING:
     import fabric
@@ -162,7 +162,7 @@ class SshConnection:
                 remedy="set ansible_host, or mend the name",
             ) from None
         except OSError as error:
-            raise Unreachable(
+            raise NotThere(
                 f"{self._where}: {error.strerror or error}", remedy="is the node up, and its sshd?"
             ) from None
 
@@ -203,7 +203,7 @@ class SshConnection:
             target = (resolved.hostname, resolved.port)
             return gateway.transport.open_channel("direct-tcpip", target, ("127.0.0.1", 0), timeout=left)
         except (paramiko.SSHException, OSError, EOFError) as error:
-            raise Unreachable(
+            raise NotThere(
                 f"jump host {resolved.jumps[-1].host} can't reach {self._where}: {error or type(error).__name__}",
                 remedy="is the node up, and may the jump host forward there (AllowTcpForwarding)?",
             ) from None

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Iterable, Iterator
 
 from k3env.protocol.event import Event
 from k3env.runner.host import Follower, Limits, Target, Wish
+from k3env.runner.turns import Turn, Turns
 
 FILES_EACH, FILES_OURS = 8, 40
 """Files that a host needs while it is reached (its socket, the pipes of `ssh -G`), and those that we need ourselves."""
 
 AHEAD = 1000
 """Events that may wait to be read."""
-
-NOT_YET_S = 0.2
-"""Until a host that was not ready is asked for again, seconds."""
 
 
 def bounded(forks: int) -> int:
@@ -39,13 +38,10 @@ class Fanout:
 
     def __init__(self, targets: Iterable[Target], forks: int, limits: Limits, wish: Wish) -> None:
         """Nothing is contacted before the first event is asked for."""
-        self._waiting: queue.SimpleQueue[Target] = queue.SimpleQueue()
         # Bounded: nodes that talk faster than is read wait, instead of filling our memory.
         self._events: queue.Queue[tuple[str, Event] | None] = queue.Queue(AHEAD)
         targets = list(targets)
-        for target in targets:
-            self._waiting.put(target)
-        self._limits = limits
+        self._turns = Turns(targets, limits, wish)
         self._wish = wish
         self._threads = [
             threading.Thread(target=self._work, daemon=True) for _ in range(min(bounded(forks), len(targets)))
@@ -79,15 +75,27 @@ class Fanout:
 
     def _work(self) -> None:
         try:
-            while not self._wish.left.is_set():
+            while (turn := self._turns.take()) is not None:
                 try:
-                    target = self._waiting.get_nowait()
-                except queue.Empty:
-                    return
-                if not (self._wish.held or target.ready()):
-                    self._waiting.put(target)
-                    self._wish.left.wait(NOT_YET_S)
-                    continue
-                Follower(target, self._limits, lambda host, event: self._events.put((host, event)), self._wish).follow()
+                    self._follow(turn)
+                finally:
+                    self._turns.ended(turn)
         finally:
             self._events.put(None)
+
+    def _follow(self, turn: Turn) -> None:
+        def tell(host: str, event: Event) -> None:
+            self._events.put((host, event))
+
+        follower = Follower(turn.target, self._turns.limits(turn), tell, self._wish)
+        if turn.error is not None and self._wish.held:
+            follower.give_up(turn.error)
+            return
+        begun = time.monotonic()
+        error = follower.attempt()
+        if error is None:
+            return
+        if not self._turns.again(turn, error, time.monotonic() - begun):
+            follower.give_up(error)
+        elif turn.number == 1:
+            follower.postpone(error)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 from k3env.connections.connection import Connection, Process
-from k3env.errors import AuthFailed, ConnectTimeout, Dropped, HostKeyMismatch, K3Error, Refused, Unreachable
+from k3env.errors import AuthFailed, ConnectTimeout, Dropped, HostKeyMismatch, K3Error, NotThere, Refused, Unreachable
 from k3env.protocol import codec
 from k3env.protocol.event import Event
 from k3env.protocol.line import BEGIN, FAILED, HELLO, LOST, NOTRUN, ROAD, UNREACHABLE
@@ -51,6 +51,8 @@ class Limits:
     """From the first try to hello, retries included."""
     reconnect_s: float = 300.0
     """To find a host again that was lost."""
+    tries: int = 1
+    """How often a host is tried that is not there."""
 
 
 class Wish:
@@ -153,21 +155,40 @@ class Follower:
 
     def follow(self) -> None:
         """Follow the host until its plan ends or it is given up; whatever happens becomes an event."""
+        error = self.attempt()
+        if error is not None:
+            self.give_up(error)
+
+    def give_up(self, error: Unreachable) -> None:
+        """Tell that the host is unreachable."""
+        self._say(UNREACHABLE, error=error)
+
+    def postpone(self, error: Unreachable) -> None:
+        """Tell that the host will be tried again."""
+        self._say(ROAD, f"{error}; it is tried again after the others")
+
+    def attempt(self) -> NotThere | None:
+        """Follow the host as `follow` does; return why it was never reached, if it was not there at all."""
         if self._wish.held:
             self._say(NOTRUN, self._wish.reason or "interrupted")
-            return
+            return None
         try:
             self._keep_following()
+        except NotThere as error:
+            if self._boot_id is None:
+                return error
+            self.give_up(error)
         except _NotBegun:
             self._say(NOTRUN, self._wish.reason)
         except Refused as error:
             self._say(FAILED, error=error)
         except Unreachable as error:
-            self._say(UNREACHABLE, error=error)
+            self.give_up(error)
         except Exception as error:
             # A defect of ours must not take the other hosts with it, nor leave this one without an end.
             problem = K3Error(f"a defect in the controller: {type(error).__name__}: {error}", remedy="please report it")
             self._say(FAILED, error=problem)
+        return None
 
     def _keep_following(self) -> None:
         patience: _Patience | None = None

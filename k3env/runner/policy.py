@@ -14,6 +14,14 @@ class Policy:
     max_fail_percentage: float | None = None
     """The share that must be exceeded, of the hosts that are started together."""
 
+    @property
+    def tries(self) -> int:
+        """How often a host is tried that is not there: see turns.
+
+        The last try comes when all others have ended, too late for a failure that shall end the play.
+        """
+        return 3 if not self.any_errors_fatal and self.max_fail_percentage is None else 2
+
     def verdict(self, failed: Iterable[str], hosts: int) -> str | None:
         """Return why the play must end, or None."""
         names = sorted(failed)

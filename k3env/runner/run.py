@@ -62,7 +62,7 @@ class Run:
             return
         self._play = play
         self._wish = Wish()
-        fanout = Fanout(targets, self._forks, self._limits, self._wish)
+        fanout = Fanout(targets, self._forks, replace(self._limits, tries=policy.tries), self._wish)
         fanout.begin()
         failed: set[str] = set()
         while fanout.running:
