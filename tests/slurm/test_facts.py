@@ -12,6 +12,7 @@ import pytest
 from k3env import payload
 from k3env.node import checks
 from k3env.node.facts import slurm
+from k3env.node.facts.inside import Inside, inside
 from k3env.protocol import codec
 from k3env.protocol.finding import Unreadable
 from k3env.protocol.profile import Gpu, Job, Profile
@@ -103,7 +104,7 @@ def test_what_srun_offers(nodes: Cluster) -> None:
     assert kinds <= {"none", "cray_shasta", "openmpi"}, "a line of prose is no kind of MPI"
     (rule,) = checks.select(("slurm.tools",))
     has_pmix = any(kind.startswith("pmix") for kind in found["tools"].mpi)
-    judged = checks.judge(rule, {slurm.tools: found["tools"]}, Profile())
+    judged = checks.judge(rule, {slurm.tools: found["tools"], inside: Inside()}, Profile())
     assert judged.status == ("pass" if has_pmix else "fail"), judged
     assert (found["pyxis"].line, found["pyxis"].offered) == (None, False)
     assert (found["private"].configured, found["private"].plugin) == (True, None)
@@ -151,4 +152,4 @@ def test_a_plugin_stack_that_names_what_is_not_there(nodes: Cluster) -> None:
         (there / "plugstack.conf.d/pyxis.conf").unlink()
     assert (found.line, found.missing) == (PYXIS, "/usr/lib/nowhere/spank_pyxis.so")
     (rule,) = checks.select(("system.pyxis",))
-    assert checks.judge(rule, {slurm.pyxis: found}, Profile()).status == "fail"
+    assert checks.judge(rule, {slurm.pyxis: found, inside: Inside()}, Profile()).status == "fail"

@@ -8,12 +8,14 @@ from k3env.node.checks import check, fail, passed, skip, unknown
 from k3env.node.facts import mounts
 from k3env.node.facts.containers import WATCHED, Namespaces, Toolkit, namespaces, toolkit
 from k3env.node.facts.enroot import Enroot, Place, enroot
+from k3env.node.facts.inside import Inside, inside
 from k3env.node.facts.rank import Libraries, Library, Programs, Tmp, libraries, programs, tmp
 from k3env.node.facts.slurm import NO_SLURM, PYXIS, Pyxis, pyxis
 from k3env.protocol.finding import Finding, Unreadable
 from k3env.protocol.profile import Profile
 
 GIB = 1 << 30
+IN_CONTAINER = "in a container the node's tools can't be seen: run it outside of it"
 NO_ENROOT = "no enroot on this node, and no container of enroot's in this play"
 
 DENIED = {
@@ -25,12 +27,14 @@ _LEAST = {"user.max_user_namespaces": 2, "user.max_mnt_namespaces": 2, "kernel.u
 _APPARMOR = WATCHED[3]
 
 
-@check("system.enroot_userns", namespaces, scope="node", severity="fail")
-def enroot_userns(namespaces: Namespaces, profile: Profile) -> Finding:
+@check("system.enroot_userns", namespaces, inside, scope="node", severity="fail")
+def enroot_userns(namespaces: Namespaces, inside: Inside, profile: Profile) -> Finding:
     """A user without privileges can make user namespaces, which enroot's containers are."""
     wanted = profile.container.engine == "enroot"
     if namespaces.enroot is None and not wanted:
         return skip(NO_ENROOT)
+    if namespaces.enroot is None and inside.container is not None:
+        return skip(IN_CONTAINER)
     expected = "enroot, and user namespaces for everybody"
     if namespaces.enroot is None:
         return fail(expected=expected, found="no enroot in PATH", remedy="install enroot and enroot+caps on the node")
@@ -80,8 +84,8 @@ def enroot_paths(enroot: Enroot, profile: Profile) -> Finding:
     return passed(", ".join(place.path for place in places))
 
 
-@check("system.pyxis", pyxis, scope="static", severity="fail", contexts=("job", "login"))
-def pyxis_plugin(pyxis: Pyxis, profile: Profile) -> Finding:
+@check("system.pyxis", pyxis, inside, scope="static", severity="fail", contexts=("job", "login"))
+def pyxis_plugin(pyxis: Pyxis, inside: Inside, profile: Profile) -> Finding:
     """Where images are enroot's, srun has pyxis' --container options."""
     if not pyxis.expected:
         return skip(NO_SLURM)
@@ -101,13 +105,15 @@ def pyxis_plugin(pyxis: Pyxis, profile: Profile) -> Finding:
         )
     if profile.container.engine != "enroot":
         return skip("no container of enroot's in this play, and no pyxis")
+    if inside.container is not None:
+        return skip(IN_CONTAINER)
     return fail(expected=expected, found="neither in plugstack.conf nor in srun --help", remedy=remedy)
 
 
-@check("system.toolkit", toolkit, scope="node", severity="fail")
-def toolkit_works(toolkit: Toolkit, profile: Profile) -> Finding:
+@check("system.toolkit", toolkit, inside, scope="node", severity="fail")
+def toolkit_works(toolkit: Toolkit, inside: Inside, profile: Profile) -> Finding:
     """NVIDIA's container toolkit is one that gives containers their GPUs."""
-    absent = _absent(toolkit, profile)
+    absent = _absent(toolkit, inside, profile)
     if absent is not None:
         return absent
     for program, version in toolkit.versions.items():
@@ -125,10 +131,10 @@ def toolkit_works(toolkit: Toolkit, profile: Profile) -> Finding:
     return passed(_versions(toolkit) + cdi)
 
 
-@check("system.toolkit_age", toolkit, scope="node", severity="warn", contexts=("hc", "job"))
-def toolkit_age(toolkit: Toolkit, profile: Profile) -> Finding:
+@check("system.toolkit_age", toolkit, inside, scope="node", severity="warn", contexts=("hc", "job"))
+def toolkit_age(toolkit: Toolkit, inside: Inside, profile: Profile) -> Finding:
     """NVIDIA's container toolkit is one without known ways out of the container."""
-    absent = _absent(toolkit, profile)
+    absent = _absent(toolkit, inside, profile)
     if absent is not None:
         return absent if absent.status == "skip" else skip("no toolkit: see system.toolkit")
     least = profile.system.toolkit_min
@@ -197,11 +203,13 @@ def _misplaced(place: Place, need_gib: float) -> Optional[str]:
     return None
 
 
-def _absent(toolkit: Toolkit, profile: Profile) -> Optional[Finding]:
+def _absent(toolkit: Toolkit, inside: Inside, profile: Profile) -> Optional[Finding]:
     if toolkit.versions:
         return None
     if profile.container.engine == "none":
         return skip("no container toolkit on this node, and no container in this play")
+    if inside.container is not None:
+        return skip(IN_CONTAINER)
     return fail(
         expected=f"NVIDIA's container toolkit {profile.system.toolkit_min} or later",
         found="neither nvidia-ctk nor nvidia-container-cli in PATH",

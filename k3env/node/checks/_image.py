@@ -6,15 +6,19 @@ from typing import Optional
 
 from k3env.node.checks import check, fail, passed, skip, unknown
 from k3env.node.facts.image import COMPRESSORS, Architecture, Image, Unpacker, architecture, image, unpacker
+from k3env.node.facts.inside import Inside, inside
 from k3env.protocol.finding import Finding, Unreadable
 from k3env.protocol.profile import Profile
 
 NO_IMAGE = "no image file in this play: the variable container names none"
+IN_CONTAINER = "in a container the image's file can't be seen: run it outside of it"
+# Not in an image that is being made: the file would be its own.
+_CONTEXTS = ("job", "login")
 _AGAIN = "copy or import it again: enroot import -o IMAGE.sqsh docker://…"
 
 
-@check("system.image_sqsh", image, scope="static", severity="fail")
-def image_sqsh(image: Image, profile: Profile) -> Finding:
+@check("system.image_sqsh", image, inside, scope="static", severity="fail", contexts=_CONTEXTS)
+def image_sqsh(image: Image, inside: Inside, profile: Profile) -> Finding:
     """The image is a whole squashfs file, by an absolute path."""
     if image.path is None:
         return skip(NO_IMAGE)
@@ -24,19 +28,23 @@ def image_sqsh(image: Image, profile: Profile) -> Finding:
             found=image.path,
             remedy="write the path from / on: pyxis takes a bare NAME.sqsh for an image in a registry",
         )
+    if image.size is None and inside.container is not None:
+        return skip(IN_CONTAINER)
     problem = _unlike(image)
     if problem is not None:
         return problem
     return passed(f"squashfs {image.version}, {image.compressor}, {image.bytes_used} bytes")
 
 
-@check("system.image_compressor", image, unpacker, scope="static", severity="fail")
-def image_compressor(image: Image, unpacker: Unpacker, profile: Profile) -> Finding:
+@check("system.image_compressor", image, unpacker, inside, scope="static", severity="fail", contexts=_CONTEXTS)
+def image_compressor(image: Image, unpacker: Unpacker, inside: Inside, profile: Profile) -> Finding:
     """What unpacks images on this machine knows the image's compressor."""
     if image.path is None:
         return skip(NO_IMAGE)
     if not image.magic:
         return skip("no squashfs: see system.image_sqsh")
+    if unpacker.program is None and inside.container is not None:
+        return skip(IN_CONTAINER)
     if unpacker.program is None:
         return unknown("no unsquashfs in PATH to ask which compressors it knows: it is in the package squashfs-tools")
     if isinstance(unpacker.compressors, Unreadable):
@@ -52,11 +60,13 @@ def image_compressor(image: Image, unpacker: Unpacker, profile: Profile) -> Find
     return passed(image.compressor)
 
 
-@check("system.image_arch", architecture, scope="static", severity="fail")
-def image_arch(architecture: Architecture, profile: Profile) -> Finding:
+@check("system.image_arch", architecture, inside, scope="static", severity="fail", contexts=_CONTEXTS)
+def image_arch(architecture: Architecture, inside: Inside, profile: Profile) -> Finding:
     """The image's programs are for the nodes' CPUs."""
     if architecture.image is None:
         return skip(NO_IMAGE)
+    if isinstance(architecture.image, Unreadable) and inside.container is not None:
+        return skip(f"{IN_CONTAINER}; {architecture.image.reason}")
     if isinstance(architecture.image, Unreadable):
         return unknown(architecture.image.reason)
     wanted = profile.system.image_arch

@@ -6,6 +6,7 @@ import re
 from typing import Optional
 
 from k3env.node.checks import check, fail, passed, skip, unknown
+from k3env.node.facts.inside import Inside, inside
 from k3env.node.facts.serve import Serve, serve
 from k3env.node.facts.slurm import NO_SLURM, Munge, Node, Private, Shape, Tools, munge, node, private, shape, tools
 from k3env.protocol.finding import Finding, Unreadable
@@ -17,16 +18,18 @@ _UNFIT = ("DOWN", "DRAIN", "FAIL", "MAINT", "NOT_RESPONDING", "POWER", "REBOOT",
 _FLAGS = {"*": "NOT_RESPONDING", "~": "POWERED_DOWN", "#": "POWERING_UP", "%": "POWERING_DOWN", "@": "REBOOT"}
 
 
-@check("slurm.tools", tools, scope="static", severity="fail", contexts=("job", "login"))
-def slurm_tools(tools: Tools, profile: Profile) -> Finding:
+@check("slurm.tools", tools, inside, scope="static", severity="fail", contexts=("job", "login"))
+def slurm_tools(tools: Tools, inside: Inside, profile: Profile) -> Finding:
     """Srun is there and starts ranks by PMIx, as TensorRT LLM's guide does."""
     if not tools.expected:
         return skip(NO_SLURM)
+    if tools.srun is None and inside.container is not None:
+        return skip("in a container, which the job's srun is outside of")
     if tools.srun is None:
         return fail(
             expected="srun in PATH",
             found="no srun",
-            remedy="install Slurm's client, or add its bin to PATH; in a container, start the job from outside of it",
+            remedy="install Slurm's client, or add its bin to PATH",
         )
     if isinstance(tools.mpi, Unreadable):
         return unknown(tools.mpi.reason)

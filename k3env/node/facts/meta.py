@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import time
 from dataclasses import dataclass
 from typing import Optional
 
 from k3env import __version__
 from k3env.node.facts import deadline
+from k3env.node.facts.inside import inside
 from k3env.node.machine import Machine
 from k3env.protocol.finding import Evidence
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 HOSTNAME = "/proc/sys/kernel/hostname"
-CGROUP = "/proc/self/cgroup"
 
 
 @dataclass(frozen=True)
@@ -39,19 +38,4 @@ def meta(machine: Machine) -> Meta:
     boot_id = machine.text(BOOT_ID, 256).strip()
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     sources = (Evidence(HOSTNAME, excerpt=host), Evidence(BOOT_ID, excerpt=boot_id))
-    return Meta(host, boot_id, _container(machine), machine.uid(), now, __version__, sources)
-
-
-def _container(machine: Machine) -> Optional[str]:
-    """Return what tells of a container: its engine's own marks, else an id of 64 digits among the cgroups."""
-    for name in ("ENROOT_ROOTFS", "PYXIS_CONTAINER_NAME", "container"):
-        if machine.environment.get(name):
-            return f"{name}={machine.environment[name]}"
-    for path in ("/.dockerenv", "/run/.containerenv"):
-        if machine.exists(path):
-            return path
-    try:
-        found = re.search(r"\b[0-9a-f]{64}\b", machine.text(CGROUP))
-    except OSError:
-        return None
-    return found.group(0) if found else None
+    return Meta(host, boot_id, inside(machine).container, machine.uid(), now, __version__, sources)
