@@ -13,14 +13,9 @@ from typing import Any, Callable, Optional, Union
 
 from k3env.node.bundle import Bundle, Entry
 from k3env.node.collector import Reading, collect
-from k3env.node.facts import Facts
-from k3env.node.machine import Machine
-from k3env.node.modules.verify import Verify
-from k3env.node.reader import reader
 from k3env.protocol import codec
 from k3env.protocol.context import DEFAULT, severity
 from k3env.protocol.finding import SKIP, UNKNOWN, Finding, Unreadable
-from k3env.protocol.profile import Profile
 
 JUDGE_S = 0.25
 """What a child may take longer than its facts, seconds."""
@@ -37,25 +32,21 @@ class Judged:
 
 @dataclass(frozen=True)
 class Judging:
-    """How a plan's checks are judged here."""
+    """How a plan's checks are judged here. What only children need is imported there, all at the same time."""
 
     bundle: Bundle
-    profile: Profile
+    profile: Mapping[str, Any]
+    """The JSON of the plan's profile."""
+    context: str
     ends: float
     """When facts must be read, on time.monotonic()."""
     compared: bool = False
     """Whether somebody judges across nodes."""
 
-    @classmethod
-    def of(cls, bundle: Bundle, profile: Mapping[str, Any], context: str, ends: float, compared: bool) -> Judging:
-        """Make ready for a plan: `profile` is its JSON."""
-        wanted: Profile = codec.decode(Profile, profile)
-        return cls(bundle, replace(wanted, context=context, at_rank=context == DEFAULT), ends, compared)
-
     def judge(self, patterns: tuple[str, ...], meanwhile: Callable[[], object] = lambda: None) -> Judged:
         """Judge the checks that patterns mean; `meanwhile` is done while children read."""
         files: dict[str, list[str]] = {}
-        ids = self.bundle.named(patterns, self.profile.context, across=self.compared)
+        ids = self.bundle.named(patterns, self.context, across=self.compared)
         for id in ids:
             files.setdefault(id.partition(".")[0], []).append(id)
         ends = self.ends + JUDGE_S
@@ -79,16 +70,24 @@ class Judging:
             return Unreadable(f"{type(error).__name__}: {error}")
 
     def _judged(self, ids: tuple[str, ...]) -> Judged:
+        from k3env.node.facts import Facts
+        from k3env.node.machine import Machine
+        from k3env.node.modules.verify import Verify
+        from k3env.node.reader import reader
+        from k3env.protocol.profile import Profile
+
+        wanted: Profile = codec.decode(Profile, dict(self.profile))
+        profile = replace(wanted, context=self.context, at_rank=self.context == DEFAULT)
         machine, told = Machine(), dict[str, Any]()
         if self.compared:
             machine.on_facts(told.update)
-        facts = Facts(machine, self.profile, self.ends, reader(self.profile))
-        return Judged(Verify(ids).told(facts, machine, self.profile), told)
+        facts = Facts(machine, profile, self.ends, reader(profile))
+        return Judged(Verify(ids).told(facts, machine, profile), told)
 
     def _unknown(self, id: str, why: str) -> Finding:
         """Return what is said of a check whose child has told nothing."""
         entry: Optional[Entry] = self.bundle.checks.get(id)
         own, scope = (entry.severity, entry.scope) if entry is not None else ("fail", "node")
-        status = UNKNOWN if entry is None or entry.runs_in(self.profile.context) else SKIP
-        how_much = severity(id, own, self.profile.severities)
+        status = UNKNOWN if entry is None or entry.runs_in(self.context) else SKIP
+        how_much = severity(id, own, self.profile.get("severities", {}))
         return Finding(id, status, how_much, scope, message=f"the checks of this file were not judged: {why}")

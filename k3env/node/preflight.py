@@ -8,7 +8,6 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING, Any, Callable, NoReturn, Optional
 
 from k3env.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, K3Error, UsageError
@@ -169,44 +168,57 @@ def exit_code(outcome: Outcome, asked: Arguments, where: Surroundings) -> int:
 def _check(
     found: Bundle, where: Surroundings, say: Optional[Callable[[str], None]], meanwhile: Callable[[], object]
 ) -> Outcome:
-    """Run the plans; each event is said as a line where somebody reads them."""
-    from k3env.node import process  # noqa: F401 - most children need it
+    """Run the plans, as the JSON that they are; each event is said as a line where somebody reads them."""
     from k3env.node.judging import Judging
     from k3env.protocol import codec
-    from k3env.protocol.event import Event
     from k3env.protocol.line import BEGIN, END, FACTS, RESULT, TASK
-    from k3env.protocol.outcome import Fold
-    from k3env.protocol.plan import Plan
-    from k3env.reports.document import event_line, timestamp
 
-    plans: list[Plan] = [codec.decode(Plan, plan) for plan in found.plans]
-    tasks = [task for plan in plans for task in plan.tasks]
-    folding = Fold("", timestamp(where.begun), {where.node: tasks})
-    numbers = count(1)
+    events: list[tuple[str, float, Optional[str], dict[str, Any]]] = []
 
     def add(kind: str, task: Optional[str], data: dict[str, Any]) -> None:
-        event = Event(kind, next(numbers), time.time(), task, data)
-        folding.add(where.node, event)
+        events.append((kind, time.time(), task, data))
         if say is not None:
-            say(event_line("", where.node, event))
+            from k3env.protocol.event import Event
+            from k3env.reports.document import event_line
 
+            say(event_line("", where.node, Event(kind, len(events), time.time(), task, data)))
+
+    tasks = [task for plan in found.plans for task in plan["tasks"]]
+    failed = False
     add(BEGIN, None, {"tasks": len(tasks)})
-    for plan in plans:
-        judging = Judging.of(found, plan.profile, where.context, where.ends, say is not None)
-        for task in plan.tasks:
-            add(TASK, task.id, {"module": task.module, "name": task.name})
-            begun = time.monotonic()
-            if task.skip is not None:
-                add(RESULT, task.id, codec.encode(Result("skipped", task.skip)))
+    for plan in found.plans:
+        judging = Judging(found, plan.get("profile", {}), where.context, where.ends, say is not None)
+        for task in plan["tasks"]:
+            add(TASK, task["id"], {"module": task["module"], "name": task["name"]})
+            if task.get("skip") is not None:
+                add(RESULT, task["id"], {"status": "skipped", "message": task["skip"]})
                 continue
-            judged = judging.judge(tuple(task.parameters["checks"]), meanwhile)
+            begun = time.monotonic()
+            judged = judging.judge(tuple(task["parameters"]["checks"]), meanwhile)
             for name, value in judged.facts.items():
-                add(FACTS, task.id, {"facts": {name: value}})  # one a line: a line is at most 64 KiB
-            status = "failed" if any(item.status == FAIL for item in judged.findings) else "ok"
+                add(FACTS, task["id"], {"facts": {name: value}})  # one a line: a line is at most 64 KiB
+            bad = any(item.status == FAIL for item in judged.findings)
+            failed = failed or (bad and not task.get("ignore_errors"))
             took = round(time.monotonic() - begun, 3)
-            add(RESULT, task.id, codec.encode(Result(status, "", (), judged.findings, took)))
-    failed = any(task.status == "failed" and not task.ignored for task in folding.host(where.node).tasks)
+            result = Result("failed" if bad else "ok", "", (), judged.findings, took)
+            add(RESULT, task["id"], codec.encode(result))
     add(END, None, {"status": "failed" if failed else "ok"})
+    return _folded(found, where, events)
+
+
+def _folded(
+    found: Bundle, where: Surroundings, events: list[tuple[str, float, Optional[str], dict[str, Any]]]
+) -> Outcome:
+    from k3env.protocol import codec
+    from k3env.protocol.event import Event
+    from k3env.protocol.outcome import Fold
+    from k3env.protocol.plan import Task
+    from k3env.reports.document import timestamp
+
+    tasks = [codec.decode(Task, task) for plan in found.plans for task in plan["tasks"]]
+    folding = Fold("", timestamp(where.begun), {where.node: tasks})
+    for number, (kind, at, task, data) in enumerate(events, 1):
+        folding.add(where.node, Event(kind, number, at, task, data))
     return folding.outcome(time.monotonic() - where.started)
 
 

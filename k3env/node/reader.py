@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import pwd
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from k3env.node.__main__ import is_root
 from k3env.protocol.context import CONTEXTS
-from k3env.protocol.profile import Profile
+
+if TYPE_CHECKING:
+    from k3env.protocol.profile import Profile
 
 NOBODY = "nobody"
 _NOGROUP = 65534

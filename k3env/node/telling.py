@@ -18,7 +18,9 @@ PROLOG_OF_TASK = "prolog_task"
 
 
 def prepare(asked: Arguments) -> None:
-    """Import what rendered() will need."""
+    """Import what is needed when all is judged."""
+    from k3env.protocol import event, outcome, plan  # noqa: F401
+
     if asked.output in ("json", "jsonl"):
         from k3env.reports import document  # noqa: F401
     elif asked.output == "text":
