@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -67,20 +66,14 @@ class Plays:
         """Begin with those that take longest."""
         self._bed, self._directory = bed, directory
         self._pool = ThreadPoolExecutor(AT_ONCE)
-        self._began: dict[str, float] = {}
-        self.took: dict[str, float] = {}
         self._futures: dict[str, Future[Seen]] = {
             row.id: self._pool.submit(self._play, row) for row in sorted(rows, key=lambda row: not row.slow)
         }
 
     def _play(self, row: Row) -> Seen:
-        begun = time.monotonic()
         directory = self._directory / row.id
         directory.mkdir()
-        try:
-            return row.play(Ground(self._bed, directory))
-        finally:
-            self.took[row.id] = time.monotonic() - begun
+        return row.play(Ground(self._bed, directory))
 
     def of(self, row: Row) -> Seen:
         """Return what a row showed."""
@@ -105,5 +98,5 @@ def plays(request: pytest.FixtureRequest, bed: Bed, tmp_path_factory: pytest.Tem
     yield made
     made.close()
     if target := os.environ.get(table.VARIABLE):
-        rows = [(row, made.seen(row), made.took.get(row.id, 0.0)) for row in ROWS if row in asked]
+        rows = [(row, made.seen(row)) for row in ROWS if row in asked]
         Path(target).write_text(table.markdown(rows))

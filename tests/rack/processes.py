@@ -46,6 +46,15 @@ def namespace_of(pid: int) -> str:
         return ""
 
 
+def environment_of(pid: int) -> bytes:
+    """Return what a process was started with, variables ended by NUL, or nothing if it is gone."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
 def peak_mib(pid: int) -> float:
     """Return the most memory that a process has had so far, MiB; 0 if it is gone."""
     try:

@@ -16,6 +16,7 @@ from typing import Any
 
 from tests.rack import roots
 from tests.rack.bed import CHECKOUT, Bed, Node, keygen, public, wait_until
+from tests.rack.processes import Process, all_processes, environment_of
 from tests.sandbox.cli import Said
 
 DISK_MIB = 32 << 10
@@ -65,8 +66,17 @@ class Site:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Take the nodes away."""
-        self.bed.forget(list(self.nodes.values()))
+        """Take the nodes away; nothing that the person began may still run."""
+        try:
+            if kind is None:
+                wait_until(lambda: not self._begun_here(), 5, f"left on the controller: {self._begun_here()}")
+        finally:
+            self.bed.forget(list(self.nodes.values()))
+
+    def _begun_here(self) -> list[Process]:
+        """Return the processes that have this person's home, on this machine."""
+        home = f"HOME={self.home}\0".encode()
+        return [item for item in all_processes() if home in environment_of(item.pid)]
 
     # Files
 

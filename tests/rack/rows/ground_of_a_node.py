@@ -103,7 +103,12 @@ def shared_gone(ground: Ground) -> Seen:
         site.nodes["b"].power_off()
         site.nodes["b"].power_on()
         again(site, play)
-        return seen(said, r"/shared is not mounted, so /shared/code would be made on", "0, changes nothing", code=2)
+        return seen(
+            said,
+            r"/shared is not mounted, so /shared/code would be made on this node's own disk",
+            "0, changes nothing",
+            code=2,
+        )
 
 
 @row("clock an hour slow on one node, an hour fast on another")
@@ -178,7 +183,8 @@ def smi_hangs(ground: Ground) -> Seen:
         said = site.run(play)
         assert time.monotonic() - begun < 12
         site.quiet()
-        return seen(said, r"UNKNOWN gpu\.count .*? 5 s", "the same, until it answers", code=3)
+        pattern = r"expected an answer, found driver unresponsive after 5 s"
+        return seen(said, pattern, "the same, until it answers", code=2)
 
 
 @row(
@@ -250,7 +256,7 @@ def _old_python(node: Node) -> str:
     if found is None:
         code = "import sys; sys.version_info = (3, 6, 8, 'final', 0); exec(sys.argv.pop())"
         node.script("/opt/python3.6", f'exec python3 -I -S -c "{code}" "$4"')
-        return "an interpreter that says so of itself"
+        return "played with an interpreter that says so of itself"
     prefix = found.parents[1]
     there = node.path("/opt/py36")
     shutil.copytree(
@@ -263,7 +269,7 @@ def _old_python(node: Node) -> str:
     (there / "bin").mkdir()
     shutil.copy(found, there / "bin/python3.6")
     node.script("/opt/python3.6", 'LD_LIBRARY_PATH=/opt/py36/lib exec /opt/py36/bin/python3.6 "$@"')
-    return "a real one"
+    return "played with a real 3.6"
 
 
 def _repository(path: Path) -> str:

@@ -204,7 +204,7 @@ def passphrase(ground: Ground) -> Seen:
         assert said.err.count("passphrase of") == 1 and set(said.statuses().values()) == {"ok"}, said.err
         unasked = site.type(argv).end()
         assert unasked.code == 4 and "ssh-add" in unasked.err, unasked.err
-        return seen(said, r"passphrase of", "asks again; ssh-add ends that", code=0, note="asked once")
+        return seen(said, "passphrase of", "asks again; ssh-add ends that", code=0, note="asked once for all hosts")
 
 
 @row("the node believes keys that an authority signed (a user's certificate)")
