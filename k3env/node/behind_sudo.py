@@ -51,8 +51,7 @@ def perform(user: str, order: dict[str, Any], others: dict[str, Any], emit: Emit
 
     sudo lets us become the user, or root, which can become anybody. Raises Refused if it does neither.
     """
-    if user not in others:
-        others[user] = _begin(user, cancel)
+    prove(user, others, cancel)
     other: _Other = others[user]
     order["plan"]["user"] = None if other.user == user else user
     try:
@@ -60,6 +59,15 @@ def perform(user: str, order: dict[str, Any], others: dict[str, Any], emit: Emit
     finally:
         if other.ended:
             del others[user]
+
+
+def prove(user: str, others: dict[str, Any], cancel: Cancel) -> None:
+    """Begin a user's process if there is none yet.
+
+    Raises Refused if sudo does not let us.
+    """
+    if user not in others:
+        others[user] = _begin(user, cancel)
 
 
 def _begin(user: str, cancel: Cancel) -> _Other:

@@ -52,6 +52,8 @@ class Performer:
     cancel: Cancel
     pending: bool = False
     """Check mode: an earlier task has changes to make."""
+    unproven: tuple[str, ...] = ()
+    """The users of all tasks, until it was seen that this run can become them."""
     others: dict[str, Any] = field(default_factory=dict)
     """Processes of other users, by name, where this run is not root's."""
     lookout: Optional[Lookout] = None
@@ -74,7 +76,10 @@ class Performer:
             stop_when_unfollowed(run_dir, UNFOLLOWED_S)
         # Its tasks are read one by one, so that one that can't be is a failed task.
         whole: Plan = codec.decode(Plan, {**plan, "tasks": []})
-        made = cls(Start(**start), whole, secrets, run_dir, emit, cancel)
+        tasks = [task for task in plan["tasks"] if task.get("skip") is None]
+        users = dict.fromkeys(task.get("become_user") or whole.user for task in tasks)
+        named = tuple(user for user in users if user is not None)
+        made = cls(Start(**start), whole, secrets, run_dir, emit, cancel, unproven=named)
         if made.mask:
             from k3env.node.stderr import Masked
 
@@ -122,9 +127,14 @@ class Performer:
 
     def _as_user(self, task: Task) -> Result:
         name = task.become_user or self.plan.user
-        if name is None:
+        if name is None and not self.unproven:
             return self._safely(task)
         from k3env.node import users
+
+        users.prove(self.unproven, self.others, self.cancel)
+        self.unproven = ()
+        if name is None:
+            return self._safely(task)
 
         def order() -> dict[str, Any]:
             whole = {"plan": replace(self.plan, when_unfollowed=FINISH), "task": task, "start": self.start}

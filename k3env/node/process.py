@@ -20,6 +20,8 @@ from k3env.protocol.masking import Mask
 OUTPUT_BYTES = 1 << 20
 GRACE_S = 2.0
 POLL_S = 1.0
+LOG_BYTES = 256 << 20
+"""How long a log grows before what stands in it gives way."""
 _CHUNK = 1 << 16
 _NO_MASK = Mask()
 
@@ -115,7 +117,9 @@ def stream(
     cwd: Optional[str] = None,
     mask: Mask = _NO_MASK,
 ) -> Completed:
-    """Run a long command, its output going line by line to `on_line` and whole to `log`, secrets masked.
+    """Run a long command, its output going line by line to `on_line`, and to `log` but for what is too long ago.
+
+    Secrets are masked.
 
     The deadline is inactivity: seconds without output and without CPU time of any of its processes. The command
     does not outlive this process, however that ends.
@@ -126,6 +130,10 @@ def stream(
     assert child.stdout is not None  # noqa: S101 - PIPE was asked for
 
     def tell(shown: bytes) -> None:
+        if log.tell() > LOG_BYTES:
+            log.seek(0)
+            log.truncate()
+            log.write(b"(what was here is cut off: a log is at most %d MiB)\n" % (LOG_BYTES >> 20))
         log.write(shown)
         log.flush()
         _lines(partial, shown, on_line)

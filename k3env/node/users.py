@@ -6,6 +6,7 @@ import json
 import os
 import pwd
 import signal
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
@@ -38,13 +39,7 @@ def perform(name: str, work: Work, emit: Emit, cancel: Cancel) -> Result:
 
     Raises Refused if the user is unknown, or if we may not become it.
     """
-    try:
-        entry = pwd.getpwnam(name)
-    except KeyError:
-        raise Refused(
-            f"user {name} is unknown on this node", expected="a user of this node", found="no such user",
-            remedy="set k3_user or become_user to one that is", id="task.user",
-        ) from None  # fmt: skip
+    entry = _entry(name)
     if entry.pw_uid == os.geteuid():
         return work.here(emit)
     if os.geteuid() != 0:
@@ -52,6 +47,28 @@ def perform(name: str, work: Work, emit: Emit, cancel: Cancel) -> Result:
 
         return behind_sudo.perform(name, work.order(), work.others, emit, cancel)
     return _in_child(entry, work.here, emit, cancel)
+
+
+def prove(names: Iterable[str], others: dict[str, Any], cancel: Cancel) -> None:
+    """Make sure that this run can become all of these users, before any of them writes something.
+
+    Raises Refused as `perform` does.
+    """
+    for name in names:
+        if os.geteuid() not in (0, _entry(name).pw_uid):
+            from k3env.node import behind_sudo
+
+            behind_sudo.prove(name, others, cancel)
+
+
+def _entry(name: str) -> pwd.struct_passwd:
+    try:
+        return pwd.getpwnam(name)
+    except KeyError:
+        raise Refused(
+            f"user {name} is unknown on this node", expected="a user of this node", found="no such user",
+            remedy="set k3_user or become_user to one that is", id="task.user",
+        ) from None  # fmt: skip
 
 
 def _in_child(entry: pwd.struct_passwd, work: Callable[[Emit], Result], emit: Emit, cancel: Cancel) -> Result:

@@ -126,6 +126,23 @@ def test_a_host_that_cannot_be_asked_is_not_forgotten(here: Site, elsewhere: Sit
     assert unknown.code == 4 and "down did not" in unknown.document["error"]["message"]
 
 
+def test_hosts_that_do_not_begin_are_told_and_the_others_go_on(here: Site, tmp_path: Path) -> None:
+    inventory = tmp_path / "site.yml"
+    inventory.write_text(
+        "all:\n  hosts:\n    tray-01: {k3env_sandbox: {gpu: GB300}}\n"
+        "    down: {ansible_host: 127.0.0.1, ansible_port: 1}\n"
+    )
+    playbook = book(tmp_path, 60)
+    words = ("--hosts", "all", "--inventory", str(inventory), "--timeout", "5", "--output", "json")
+    said = here.k3env("provision", *words, "--playbook", playbook, "--detach")
+    assert said.code == 4 and said.statuses() == {"tray-01": "notrun", "down": "unreachable"}
+    assert "goes on without this command on tray-01" in said.err
+    alone = here.k3env("provision", "--hosts", "down", *words[2:], "--playbook", playbook, "--detach")
+    assert alone.code == 4 and "is at work on no host" in alone.err
+    (run,) = re.findall(r"invoke cancel (\S+)", said.err)
+    assert here.k3env("cancel", run).code == 0
+
+
 def test_a_busy_node_is_named_when_a_second_run_is_left_there(here: Site, tmp_path: Path) -> None:
     playbook = book(tmp_path, 60)
     _, run = begin(here, playbook)

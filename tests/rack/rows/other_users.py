@@ -66,6 +66,10 @@ def sudo_to_root_alone(ground: Ground) -> Seen:
 def sudo_to_nobody(ground: Ground) -> Seen:
     with ground.site() as site:
         people(site, "ann ALL=(k3) ALL")
+        first = {"command": {"argv": ["touch", "/home/ann/made"], "creates": "/home/ann/made"}}
+        last = {"command": {"argv": ["true"], "unless": ["false"]}, "become": True, "become_user": "k3"}
+        said = site.run(site.playbook(first, last, name="mixed"), "--extra-vars", "k3_user=ann")
+        assert said.statuses() == {"a": "failed"} and not site.node.path("/home/ann/made").exists()
         said = site.run(making(site))
         assert said.statuses() == {"a": "failed"} and wrote(site.node) == []
         site.node.sudoers(BASIC, "ann ALL=(k3) NOPASSWD: ALL")

@@ -145,3 +145,19 @@ def _alive(pid: int) -> bool:
         return b") Z" not in Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return False
+
+
+def test_a_log_that_grows_too_long_keeps_its_newest_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "LOG_BYTES", 1 << 20)
+    with (tmp_path / "log").open("ab") as log:
+        done = process.stream(
+            ["sh", "-c", "yes some output | head -c 5000000; echo; echo the end"],
+            environment={"PATH": "/usr/bin:/bin"},
+            inactivity_s=30,
+            on_line=lambda line: None,
+            log=log,
+            cancel=Cancel(),
+        )
+    text = (tmp_path / "log").read_text()
+    assert done.ok and len(text) < 2 << 20
+    assert text.startswith("(what was here is cut off") and text.endswith("the end\n")

@@ -95,7 +95,7 @@ class Site:
 
     def target(self, host: str) -> Target:
         state = str(self.root / f"state-{host}")
-        start = Start("r.1", host, "me", payload=payload.build().digest, state_dir=state)
+        start = Start("r.1", host, "me", payload=payload.build().digest, state_dir=state, jobs="*")
         work = Work(payload.boot_code(), payload.build(), codec.dumps(self.plan(host)).encode())
         reach: Callable[[], Connection] = _dead if host.startswith("dead") else _here
         return Target(host, reach, work, start)
