@@ -140,8 +140,10 @@ def living(machine: Machine, root: str, *, tidy: bool, stale_s: float = STALE_S)
     directory = os.path.join(root, PLACE)
     if tidy:
         _refresh(directory)
-    boot_id = machine.text("/proc/sys/kernel/random/boot_id").strip()
     before = {marker.name: marker for marker in _markers(directory)}
+    if not before:
+        return ()
+    boot_id = machine.text("/proc/sys/kernel/random/boot_id").strip()
     watches = {name: Watch(stale_s) for name in before}
     dead: set[str] = set()
     ends = time.monotonic() + (3 * stale_s if tidy else min(stale_s, EVERY_S + 2))

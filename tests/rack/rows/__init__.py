@@ -1,7 +1,17 @@
 """The rows of the fault table, a module a section."""
 
 from tests.rack.row import ROWS
-from tests.rack.rows import controller, ground_of_a_node, long_work, main_job, other_users, road, ssh_config, sudo
+from tests.rack.rows import (
+    controller,
+    ground_of_a_node,
+    long_work,
+    main_job,
+    other_users,
+    road,
+    shared_checkout,
+    ssh_config,
+    sudo,
+)
 
 __all__ = [
     "ROWS",
@@ -11,6 +21,7 @@ __all__ = [
     "main_job",
     "other_users",
     "road",
+    "shared_checkout",
     "ssh_config",
     "sudo",
 ]
