@@ -28,20 +28,19 @@ def refuse_busy(machine: Machine, allowed: str) -> tuple[Finding, ...]:
     ours = {job for job in (found.own, *allowed.split(",")) if job}
     others = [job for job in found.all if not {job.id, job.task} & ours]
     if others:
-        raise _refused(others, found.source[0].source)
+        raise _refused(others)
     if isinstance(found.by_controller, Unreadable):
         return (_unknown(found.by_controller),)
     return ()
 
 
-def _refused(others: list[Job], source: str) -> Refused:
+def _refused(others: list[Job]) -> Refused:
     shown = "; ".join(map(str, others[:_LISTED]))
     more = f"; and {len(others) - _LISTED} more" if len(others) > _LISTED else ""
-    one = len(others) == 1
     return Refused(
         f"this node runs Slurm {shown}{more}",
         expected="no job on a node that is to be changed, but the one that we run in",
-        found=f"{len(others)} {'job' if one else 'jobs'} by {source} and squeue",
+        found="one that is not ours" if len(others) == 1 else f"{len(others)} that are not ours",
         remedy="wait for its end, or have it drained: --drain. If it may be disturbed: --allow-busy; if it is yours: "
         f"--hosts slurm:job:{others[0].task or others[0].id}",
         id=ID,
