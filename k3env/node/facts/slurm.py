@@ -174,7 +174,8 @@ def private(machine: Machine) -> Private:
             continue
         text = machine.text(path)
         told.append(Evidence(path, excerpt=excerpt(text.encode())))
-        dirs = re.search(r"^\s*-?\s*dirs\s*[=:]\s*[\"']?([^\"'\s#]+)", text, re.MULTILINE | re.IGNORECASE)
+        bare = re.sub(r"#.*", "", text)
+        dirs = re.search(r"(?<!\w)dirs\s*[=:]\s*[\"']?([^\"'\s]+)", bare, re.IGNORECASE)
         if dirs is not None:
             directories = tuple(dirs.group(1).split(","))
     return Private(plugin, directories, True, tuple(told))
