@@ -23,6 +23,7 @@ KERNEL_LOG, UNITS, IMEX = "tools/kernel.log", "tools/units", "tools/imex"
 BOOT_ID = "proc/sys/kernel/random/boot_id"
 
 _GIB = 1 << 30
+_IMEX_NODES = tuple(f"10.0.0.{number}" for number in range(1, 5))
 _FREE_INODES = 100_000_000
 _CGROUP = "system.slice/ssh.service"
 _SPACE = uuid.UUID("6b3e0f6e-6b33-5a4e-8a0d-6b3365766e76")  # names the sandbox's own uuids
@@ -36,7 +37,7 @@ def compose(host: str, spec: Spec) -> dict[str, str]:
         **_gpus(host, spec, gpu),
         **_memory(spec, gpu),
         **_kernel(host, gpu),
-        **_services(host, spec, gpu),
+        **_services(spec, gpu),
         MACHINE: _json(machine(spec)),
         NVIDIA_SMI: _json(hardware(spec)),
     }
@@ -201,27 +202,26 @@ def _network(gpu: Gpu) -> dict[str, str]:
     }
 
 
-def _services(host: str, spec: Spec, gpu: Gpu) -> dict[str, str]:
+def _services(spec: Spec, gpu: Gpu) -> dict[str, str]:
     # What systemctl, nvidia-imex-ctl, journalctl and dmesg of the tray print. The form of the domain is that of
-    # `nvidia-imex-ctl -N -j` in public tools that read it; a tray knows of itself alone.
+    # `nvidia-imex-ctl -N -j` in public tools that read it; all trays have the same list of nodes, as a rack must.
     bus = gpu.buses[0][4:].lower().rsplit(".", 1)[0]
     lines = [f"NVRM: Xid (PCI:{bus}): {xid}, pid=4711, name=python3" for xid in spec.xids]
     log = "".join(f"{line}\n" for line in ("Linux version of the sandbox", *lines))
     if not gpu.board.is_coherent:
         return {KERNEL_LOG: log, f"{UNITS}/nvidia-fabricmanager": "active\n"}
     is_ready = spec.imex == "READY"
-    node = {
-        "status": spec.imex,
-        "host": host,
-        "connections": {"0": {"host": host, "status": "CONNECTED" if is_ready else "INVALID", "changed": True}},
-        "changed": True,
-        "version": spec.driver,
+    link = "CONNECTED" if is_ready else "INVALID"
+    connections = {
+        str(number): {"host": node, "status": link, "changed": True} for number, node in enumerate(_IMEX_NODES)
     }
+    node = {"status": spec.imex, "connections": connections, "changed": True, "version": spec.driver}
+    nodes = {str(number): {**node, "host": address} for number, address in enumerate(_IMEX_NODES)}
     return {
         KERNEL_LOG: log,
         f"{UNITS}/nvidia-imex": "active\n",
         f"{IMEX}/state": f"{spec.imex}\n",
-        f"{IMEX}/domain.json": _json({"nodes": {"0": node}, "status": "UP" if is_ready else "DOWN"}),
+        f"{IMEX}/domain.json": _json({"nodes": nodes, "status": "UP" if is_ready else "DOWN"}),
         "dev/nvidia-caps-imex-channels/channel0": "",
         "proc/devices": "Character devices:\n195 nvidia\n242 nvidia-caps-imex-channels\n",
     }
