@@ -73,6 +73,16 @@ def test_what_ssh_says_becomes_the_same_errors(
     link.close()
 
 
+def test_ssh_keeps_the_key_of_a_new_host_where_the_user_wants_that(
+    server: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_config(tmp_path, monkeypatch)
+    target = Target("127.0.0.1", server.port, None, str(server.key), accept_new=True)
+    events = follow(lambda: ProcessConnection("openssh", target), tmp_path)
+    assert [event.kind for event in events] == ["hello", "begin", "end"]
+    assert server.host_key.split()[1] in (tmp_path / "known_hosts").read_text()
+
+
 def test_a_host_that_refuses_is_unreachable_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_config(tmp_path, monkeypatch)
     events = follow(lambda: ProcessConnection("openssh", Target("127.0.0.1", 1)), tmp_path)

@@ -62,6 +62,17 @@ def test_bytes_go_both_ways_unchanged(server: Sshd, tmp_path: Path) -> None:
     link.close()
 
 
+@pytest.mark.parametrize("right_first", [True, False])
+def test_any_of_several_known_keys_is_believed(server: Sshd, tmp_path: Path, right_first: bool) -> None:
+    lines = [known(server), known(server).replace(server.host_key, keygen(tmp_path / "older"))]
+    link = connection(server, tmp_path, *(lines if right_first else lines[::-1]))
+    link.open(15)
+    link.close()
+    with pytest.raises(HostKeyMismatch, match="has changed"):
+        other = known(server).replace(server.host_key, keygen(tmp_path / "other"))
+        connection(server, tmp_path, lines[1], other).open(15)
+
+
 def test_silence_is_none_and_the_end_is_empty(server: Sshd, tmp_path: Path) -> None:
     link = connection(server, tmp_path, known(server))
     link.open(10)

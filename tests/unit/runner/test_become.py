@@ -9,11 +9,12 @@ import pytest
 
 from k3env import payload
 from k3env.connections.process import ProcessConnection, Target
+from k3env.errors import AuthFailed
 from k3env.protocol import codec
 from k3env.protocol.event import Event
 from k3env.protocol.plan import Plan, Start
 from k3env.runner import host
-from k3env.runner.become import Become, Password
+from k3env.runner.become import PROMPT, READY, Become, Gatekeeper, Password
 from k3env.runner.session import Work, command
 
 SUDO = """#!/bin/sh
@@ -93,3 +94,55 @@ def test_what_sudo_refuses_is_told_at_once(
 def test_a_password_is_in_no_text_of_it() -> None:
     become = Become("root", Password("open sesame"))
     assert "sesame" not in repr(become) + command("python3", become)
+
+
+def test_one_host_finds_out_whether_the_password_is_right() -> None:
+    password = Password("open sesame")
+    gates = [Gatekeeper(Become("root", password), name) for name in "abc"]
+    assert [gate.answer(PROMPT) for gate in gates] == [b"open sesame\n", b"", b""]
+    gates[0].answer(f"{PROMPT}{READY}\n")
+    assert [gate.answer(PROMPT) for gate in gates[1:]] == [b"open sesame\n"] * 2
+
+
+def test_what_one_host_refuses_no_other_is_asked() -> None:
+    password = Password("wrong")
+    first, second = (Gatekeeper(Become("root", password), name) for name in "ab")
+    assert first.answer(PROMPT) and not second.answer(PROMPT)
+    for gate, words in ((first, "asks again"), (second, "a refused it")):
+        with pytest.raises(AuthFailed) as caught:
+            gate.answer(PROMPT if gate is second else PROMPT * 2)
+        assert words in (caught.value.finding.found or "")
+
+
+def test_a_host_that_refuses_what_another_took_stops_nobody() -> None:
+    password = Password("open sesame")
+    first, odd, third = (Gatekeeper(Become("root", password), name) for name in "abc")
+    first.answer(PROMPT)
+    first.answer(PROMPT + READY)
+    odd.answer(PROMPT)
+    with pytest.raises(AuthFailed):
+        odd.answer(PROMPT * 2)
+    assert third.answer(PROMPT) == b"open sesame\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "message", "remedy"),
+    [
+        ("sudo: a password is required\n", 1, "a password is required", "--ask-become-pass"),
+        ("bash: exec: sudo: not found\n", 127, "there is no sudo on the node", "install sudo"),
+        ("sudo: Command not found.\n", 1, "there is no sudo on the node", "install sudo"),
+        ("sudo: python3: command not found\n", 1, "can't start python3", "ansible_python_interpreter"),
+        ("sudo: sorry, you must have a tty to run sudo\n", 1, "must have a tty", "!requiretty"),
+        ("ann ist nicht in der sudoers-Datei.\n", 1, "ann ist nicht", "sudo -n -u root true"),
+        ("", 1, "sudo says nothing", "sudo -n -u root true"),
+    ],
+)
+def test_what_sudo_says_at_its_end(said: str, code: int, message: str, remedy: str) -> None:
+    error = Gatekeeper(Become("root"), "a").ended(f"Welcome\n{said}" if said else "", code, "python3")
+    assert error is not None and message in str(error) and remedy in (error.finding.remedy or "")
+
+
+def test_what_the_agent_says_is_none_of_sudos_words() -> None:
+    gate = Gatekeeper(Become("root"), "a")
+    assert gate.ended(f"{READY}\nTraceback: no space\n", 1, "python3") is None
+    assert gate.ended("Killed\n", 137, "python3") is None
