@@ -311,6 +311,7 @@ def main(stdin: "BufferedReader") -> None:
         if "payload" in frames:
             unpack(frames.pop("payload"), start["payload"], payload)
         if start["action"] == "list":
+            heal_bytecode(payload)
             sys.path.insert(0, payload)
             from k3env.node import listing
 

@@ -155,7 +155,8 @@ def test_bytecode_that_a_full_disk_has_cut_off_is_made_again(agent: Agent, tmp_p
     for path in compiled:
         path.write_bytes(path.read_bytes()[:left])
     assert Agent(tmp_path).follow(tasks).results() == {"1.1": "ok"}
-    assert all(path.stat().st_size > 100 for path in compiled)
+    made = [path.stat().st_size for path in compiled if path.name.startswith(("worker.", "performer.", "command."))]
+    assert len(made) == 3 and min(made) > 100, "what was needed again is whole"
 
 
 def test_secrets_reach_the_command_and_nothing_else(agent: Agent, tmp_path: Path) -> None:
