@@ -15,6 +15,7 @@ _CHANNEL_REMEDY = (
     "load the driver with NVreg_CreateImexChannel0=1, or let Slurm make one a job (SwitchType=switch/nvidia_imex)"
 )
 _CONTAINER_REMEDY = "in a container: enroot 4 or later, and NVIDIA_DRIVER_CAPABILITIES with compute"
+_HIDDEN = "in a container the node's IMEX service can't be seen: run it outside of it"
 _ISLAND = "its NVLink ends at the machine, so it needs no IMEX"
 
 
@@ -51,6 +52,8 @@ def imex_daemon(found: Known, daemon: Daemon, profile: Profile) -> Finding:
     other = not_for(found, True, _ISLAND)
     if other is not None:
         return other
+    if daemon.is_hidden:
+        return skip(_HIDDEN)
     if daemon.state == "READY":
         return passed("READY")
     said = daemon.state or (daemon.said or "no answer" if daemon.is_installed else "nvidia-imex is not installed")
@@ -74,6 +77,8 @@ def imex_domain(found: Known, domain: Domain, profile: Profile) -> Finding:
     other = not_for(found, True, _ISLAND)
     if other is not None:
         return other
+    if domain.is_hidden:
+        return skip(_HIDDEN)
     if domain.status is None:
         return unknown(f"the IMEX service does not answer: {domain.said}; see nvlink.imex_daemon")
     if domain.status == "DOWN":
@@ -92,6 +97,8 @@ def imex_peers(found: Known, domain: Domain, profile: Profile) -> Finding:
     other = not_for(found, True, _ISLAND)
     if other is not None:
         return other
+    if domain.is_hidden:
+        return skip(_HIDDEN)
     if domain.status is None or not domain.peers:
         return unknown(f"the IMEX service tells of no node: {domain.said or domain.status}")
     lost = _lost(domain)
@@ -107,6 +114,8 @@ def imex_version(driver: Driver, gpus: Gpus, domain: Domain, profile: Profile) -
     other = not_for(kind(driver, gpus), True, _ISLAND)
     if other is not None:
         return other
+    if domain.is_hidden:
+        return skip(_HIDDEN)
     if driver.version is None:
         return skip("no driver loaded")
     versions = {peer.host: peer.version for peer in domain.peers if peer.version and peer.version[:1].isdigit()}

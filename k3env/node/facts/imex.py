@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Optional, Union
 
+from k3env.node.facts.inside import inside
 from k3env.node.machine import Machine
 from k3env.protocol.finding import Evidence, Unreadable
 
@@ -51,6 +52,8 @@ class Daemon:
     state: Optional[str] = None
     """READY and so on; None: it does not answer."""
     said: str = ""
+    is_hidden: bool = False
+    """Whether this is a container without its tool: it tells nothing of the node's service."""
     source: tuple[Evidence, ...] = ()
 
 
@@ -73,6 +76,8 @@ class Domain:
     """UP, DEGRADED or DOWN; None: the service does not answer."""
     peers: tuple[Peer, ...] = ()
     said: str = ""
+    is_hidden: bool = False
+    """As of a daemon."""
     source: tuple[Evidence, ...] = ()
 
 
@@ -102,13 +107,13 @@ def daemon(machine: Machine) -> Union[Daemon, Unreadable]:
     Source: nvidia-imex-ctl -q, which prints one word, or why it can't ask.
     """
     if machine.which(CTL) is None:
-        return Daemon(False, source=(Evidence(CTL, 127, "not found"),))
+        return Daemon(False, is_hidden=inside(machine).container is not None, source=(Evidence(CTL, 127, "not found"),))
     done = machine.run((CTL, "-q"), timeout_s=ANSWER_S)
     if done.timed_out or done.exit_code is None:
         return Unreadable(f"{CTL} gave no answer in {ANSWER_S:g} s", done.evidence())
     words = [word for word in re.split(r"\W+", done.text) if word in STATES]
     said = (done.text.strip() or done.stderr.decode("utf-8", "replace").strip()).partition("\n")[0]
-    return Daemon(True, words[0] if len(set(words)) == 1 else None, said, (done.evidence(),))
+    return Daemon(True, words[0] if len(set(words)) == 1 else None, said, source=(done.evidence(),))
 
 
 def domain(machine: Machine) -> Union[Domain, Unreadable]:
@@ -117,7 +122,8 @@ def domain(machine: Machine) -> Union[Domain, Unreadable]:
     Source: nvidia-imex-ctl -N -j: {"status": "UP", "nodes": {"0": {"status", "host", "version", "connections": {…}}}}.
     """
     if machine.which(CTL) is None:
-        return Domain(None, said="not installed", source=(Evidence(CTL, 127, "not found"),))
+        hidden = inside(machine).container is not None
+        return Domain(None, said="not installed", is_hidden=hidden, source=(Evidence(CTL, 127, "not found"),))
     done = machine.run((CTL, "-N", "-j"), timeout_s=ANSWER_S)
     if done.timed_out or done.exit_code is None:
         return Unreadable(f"{CTL} -N gave no answer in {ANSWER_S:g} s", done.evidence())

@@ -133,6 +133,13 @@ def test_no_daemon(tmp_path: Path) -> None:
     assert isinstance(found, Domain) and (found.status, found.said) == (None, "not installed")
 
 
+def test_a_container_hides_what_it_lacks(tmp_path: Path) -> None:
+    machine = Played(tmp_path).machine
+    machine.environment["ENROOT_ROOTFS"] = "/run/enroot/x"
+    for found in (imex.daemon(machine), imex.domain(machine)):
+        assert isinstance(found, (Daemon, Domain)) and found.is_hidden
+
+
 def test_a_domain(tmp_path: Path) -> None:
     nodes = {"0": {**READY, "connections": CONNECTED}, "1": {"status": "UNAVAILABLE", "host": "10.0.0.2"}}
     text = json.dumps({"nodes": nodes, "timestamp": "9/4/2026 00:37:39.905", "status": "DEGRADED"})
