@@ -85,6 +85,10 @@ def is_root() -> bool:
 
 def run(name: str, started: float) -> int:
     """Import what does the work, and do it; return the exit code."""
+    # All is over in a moment, and a collector of garbage makes children copy what they only read.
+    import gc
+
+    gc.disable()
     here = os.path.abspath(sys.argv[0])
     if os.path.isfile(here) and not here.endswith(".py"):
         # What was compiled for this interpreter when the file was made; without it Python compiles at each start.

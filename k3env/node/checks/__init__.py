@@ -12,6 +12,7 @@ import dataclasses
 import time
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 from importlib import import_module
 from typing import Any, Callable, Optional
 
@@ -85,9 +86,8 @@ def select(patterns: tuple[str, ...]) -> tuple[Check, ...]:
     """
     chosen: dict[str, Check] = {}
     for pattern in patterns:
-        first = pattern.split(".", 1)[0]
-        files = [name for name in names() if fnmatchcase(name, first)]
-        matching = [item for name in files for item in _of(name) if fnmatchcase(item.id, pattern)]
+        matching = [item for name in _files(pattern.split(".", 1)[0]) for item in _of(name)]
+        matching = [item for item in matching if fnmatchcase(item.id, pattern)]
         if not matching:
             raise KeyError(pattern)
         chosen.update((item.id, item) for item in matching)
@@ -117,8 +117,23 @@ def judge(rule: Check, values: dict[Callable[..., Any], Any], profile: Profile) 
     )
 
 
-def _of(name: str) -> list[Check]:
-    return [item for item in vars(import_module(f"{__name__}.{name}")).values() if isinstance(item, Check)]
+def _files(first: str) -> tuple[str, ...]:
+    """Return the files that the first word of a pattern means; to list them in an archive takes longer than to look."""
+    if not first.isidentifier():
+        return tuple(name for name in names() if fnmatchcase(name, first))
+    where = f"{__name__}.{first}"
+    try:
+        import_module(where)
+    except ModuleNotFoundError as error:
+        if error.name != where:
+            raise
+        return ()
+    return () if first.startswith("_") else (first,)
+
+
+@cache
+def _of(name: str) -> tuple[Check, ...]:
+    return tuple(item for item in vars(import_module(f"{__name__}.{name}")).values() if isinstance(item, Check))
 
 
 def _judged(rule: Check, found: list[Any], profile: Profile) -> Finding:

@@ -34,6 +34,8 @@ class Who:
 def who(machine) -> Who:
     return Who(os.geteuid(), machine.environment.get("HOME", ""))
 
+_who = who
+
 @privileged
 def root(machine) -> Who:
     return Who(os.geteuid(), "")
