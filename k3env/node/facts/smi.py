@@ -187,6 +187,8 @@ def _asked(library: Callable[[nvml.Device], dict[str, str]]) -> tuple[Rows, Evid
         found = tuple((bus_id(address), cells) for address, cells in nvml.rows(library))
     except OSError as error:
         return unreadable(nvml.LIBRARY, f"no {NVIDIA_SMI}, and {error}")
+    except ImportError as error:
+        return unreadable(nvml.LIBRARY, f"no {NVIDIA_SMI}, and this Python can't ask the library itself: {error}")
     except nvml.Failed as error:
         return unreadable(nvml.LIBRARY, error, error.code)
     except ValueError as error:

@@ -293,6 +293,14 @@ def test_neither_nvidia_smi_nor_its_library(tmp_path: Path) -> None:
     assert "no nvidia-smi, and libnvidia-ml.so.1" in found
 
 
+def test_a_python_without_ctypes_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ctypes", None)
+    machine = Machine(environment={"PATH": "/nowhere"})
+    found = gpus(machine).nvml
+    assert isinstance(found, Unreadable)
+    assert "this Python can't ask the library itself" in found.reason
+
+
 # The kernel and the bus
 
 
