@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+from tests.rack import roots
 from tests.rack.bed import Node, kill, wait_until
 from tests.rack.row import Ground, Seen, again, row, seen
 from tests.rack.site import Site
@@ -56,6 +57,16 @@ def sudo_to_k3_alone(ground: Ground) -> Seen:
 def sudo_to_root_alone(ground: Ground) -> Seen:
     with ground.site() as site:
         people(site, "ann ALL=(root) NOPASSWD: ALL")
+        said = site.run(making(site))
+        assert wrote(site.node) == ["k3", "k3"], said.out
+        assert again(site, making(site)).changes() == {}
+        return seen(said, "", "0, changes nothing", code=0)
+
+
+@row("k3_user is reached by Debian 11's sudo, Python 3.9")
+def sudo_to_k3_of_old(ground: Ground) -> Seen:
+    with ground.site(root=roots.bullseye()) as site:
+        people(site, "ann ALL=(k3) NOPASSWD: ALL")
         said = site.run(making(site))
         assert wrote(site.node) == ["k3", "k3"], said.out
         assert again(site, making(site)).changes() == {}
