@@ -130,8 +130,6 @@ def supervised(name: str, started: float) -> int:
     elif said not in (b"0", b"1", b"2", b"3"):
         tell(True, "ended without a verdict, nothing was stopped")
         said = b"0"
-    else:
-        os.waitpid(child, 0)
     return int(said or b"0")
 
 
@@ -165,7 +163,6 @@ if __name__ == "__main__":
         code = main()
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read us has left; Python must not complain about it at its own end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = EXIT_INTERRUPTED
-    sys.exit(code)
+    # At once: what Python takes to tidy up is of no use to anybody, and whoever read us may have left.
+    os._exit(code)

@@ -1,7 +1,8 @@
 """What k3env-preflight.pyz costs in a prolog, over what nobody can save: `invoke bench.preflight`.
 
-That is the interpreter, started and ended, and the GPU query by itself. All is taken in one run, in turns, so that the
-same machine in the same mood is compared; every figure is a median. As root the file lies where root runs it.
+That is the interpreter, started and ended, and what nvidia-smi takes for the queries that a prolog makes: the same
+commands, side by side as there, and nothing else. All is taken in one run, in turns, so that the same machine in the
+same mood is compared; every figure is a median. As root the file lies where root runs it.
 """
 
 from __future__ import annotations
@@ -13,11 +14,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from k3env import payload
 from k3env.node import checks
 from k3env.node.bundle import Bundle, Entry
+from k3env.node.facts import read
+from k3env.node.machine import Machine
 from k3env.protocol import codec
 from k3env.protocol.plan import Plan, Task
 from k3env.protocol.profile import Paths, Profile
@@ -58,25 +63,29 @@ def _rows(python: str, path: Path) -> list[Row]:
     }
     if smi is not None:
         commands["query"] = [smi, *QUERY]
+    queries = _queries() if smi is not None else []
     for argv in commands.values():
-        _seconds(argv)  # the file system's cache is warm from now on
-    times: dict[str, list[float]] = {name: [] for name in commands}
+        _seconds([argv])  # the file system's cache is warm from now on
+    times: dict[str, list[float]] = {name: [] for name in (*commands, "queries")}
     for _ in range(ROUNDS):
         for name, argv in commands.items():
-            times[name].append(_seconds(argv))
+            times[name].append(_seconds([argv]))
+        times["queries"].append(_seconds(queries))
     took = {name: 1000 * statistics.median(values) for name, values in times.items()}
     query = took.get("query", 0.0)
-    floor = took["python3 -c pass"] + query
+    floor = took["python3 -c pass"] + took["queries"]
     return [
         ("python3 -c pass, ms", took["python3 -c pass"], None),
         ("python3 -I -S -c pass", took["python3 -I -S -c pass"], None),
         ("nvidia-smi, one query of five fields" if smi else "nvidia-smi: not here", query, None),
+        (f"nvidia-smi, the prolog's {len(queries)} queries side by side", took["queries"], None),
         ("the file, --version", took["--version"], None),
         ("the file, context hc", took["hc"], None),
         ("the file, context prolog", took["prolog"], None),
         ("the file, context job", took["job"], None),
-        ("prolog over python3 -c pass and the query", took["prolog"] - floor, BUDGET_MS),
-        ("prolog over both, as a multiple", took["prolog"] / floor, None),
+        ("prolog over python3 -c pass and its queries", took["prolog"] - floor, BUDGET_MS),
+        ("prolog over python3 -c pass and one query", took["prolog"] - took["python3 -c pass"] - query, None),
+        ("prolog over the first two, as a multiple", took["prolog"] / floor, None),
     ]
 
 
@@ -93,9 +102,28 @@ def _python() -> str:
     return "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else os.path.realpath(sys.executable)
 
 
-def _seconds(argv: list[str]) -> float:
+def _queries() -> list[list[str]]:
+    """Return the commands that the facts of a prolog give to nvidia-smi."""
+    asked: list[list[str]] = []
+
+    class Heard(Machine):
+        def run(self, argv: Sequence[str], **keywords: Any) -> Any:
+            if argv[0] == "nvidia-smi":
+                asked.append(list(argv))
+            return super().run(argv, **keywords)
+
+    rules = [rule for rule in checks.select(("*",)) if rule.runs_in("prolog")]
+    for fact in dict.fromkeys(fact for rule in rules for fact in rule.facts):
+        read(fact, Heard(), Profile(context="prolog"))
+    return asked
+
+
+def _seconds(commands: Sequence[Sequence[str]]) -> float:
+    """Return what commands take, side by side."""
     begun = time.perf_counter()
-    subprocess.run(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={"PATH": PATH})
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": {"PATH": PATH}}
+    for process in [subprocess.Popen(argv, **quiet) for argv in commands]:
+        process.wait()
     return time.perf_counter() - begun
 
 
