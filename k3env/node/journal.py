@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 JOURNAL_BYTES = 8 << 20
 PROGRESS_EVERY_S = 0.5
+ROOM_S = 5.0
+"""How long a line waits for room on a full disk."""
 
 
 class Journal:
@@ -52,9 +55,32 @@ class Journal:
         line = self._line(kind, task, data or {})
         if len(line) > LINE_BYTES:
             line = self._line(kind, task, shortened(data or {}))
-        os.write(self._descriptor, line)
+        if not self._write(line, needed=kind not in (PROGRESS, WAITING)):
+            self._seq -= 1
+            return
         self._bytes += len(line)
         self._wake()
+
+    def _write(self, line: bytes, needed: bool) -> bool:
+        """Write a line, waiting for room: who fills a disk mostly fails by it and gives the room back.
+
+        What has been begun is ended, since a follower may have read it; a line that isn't needed waits for nothing.
+        Raises OSError if no room comes.
+        """
+        ends = time.monotonic() + ROOM_S
+        left = line
+        while left:
+            try:
+                left = left[os.write(self._descriptor, left) :]
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                if left is line and not needed:
+                    return False
+                if time.monotonic() > ends:
+                    raise
+                time.sleep(0.1)
+        return True
 
     def _line(self, kind: str, task: Optional[str], data: dict[str, Any]) -> bytes:
         event = {"seq": self._seq, "kind": kind, "time": round(time.time(), 3), "task": task, "data": data}
