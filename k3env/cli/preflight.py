@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from k3env.cli.command import command
 from k3env.cli.options import CHECKING, PLAYING, REACHING, REPORTS, SHOWING, TARGETING, Options, parse
-from k3env.errors import EXIT_FAILED, EXIT_OK, EXIT_UNKNOWN
+from k3env.errors import EXIT_FAILED, EXIT_OK, EXIT_UNKNOWN, UsageError
 
 if TYPE_CHECKING:
     from k3env.cli.view import View
@@ -34,6 +34,13 @@ def preflight(**raw: Any) -> int:
     from k3env.cli.readonly import refuse_more
 
     options = parse(raw, REPORTS)
+    if options.output == "jsonl" and options.output_file is not None:
+        raise UsageError(
+            "--output jsonl is a stream, and no file that is written at once",
+            expected="--output-file with another --output",
+            found="--output jsonl",
+            remedy="leave --output-file out, and redirect: > FILE",
+        )
     return play(replace(options, playbook=options.playbook or PLAYBOOK), Style(Quiet, finish, refuse_more))
 
 

@@ -109,6 +109,7 @@ def test_a_file_instead(untouched: Site, book: str, tmp_path: Path) -> None:
         (("--context", "jbo"), "did you mean job?"),
         (("--output", "nagois"), "did you mean nagios?"),
         (("--fail-on", "never"), "--fail-on never is unknown"),
+        (("--output", "jsonl", "--output-file", "x"), "--output jsonl is a stream"),
     ],
 )
 def test_what_is_wrong_is_told_before_a_host_is_reached(untouched: Site, words: tuple[str, ...], told: str) -> None:

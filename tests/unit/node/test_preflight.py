@@ -319,6 +319,47 @@ def test_lines_of_all_nodes_are_reduced(where: Path) -> None:
     assert done.returncode == 2 and "nothing from a3" in done.stdout, done.stdout + done.stderr
 
 
+LISTENER = """
+import os, socket, subprocess, sys
+heard = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+heard.bind("/dev/log")
+heard.settimeout(30)
+code = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode
+heard.setblocking(False)
+print(code)
+try:
+    while True:
+        print(heard.recv(8192).decode())
+except BlockingIOError:
+    pass
+"""
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("ids", "words", "code", "told"),
+    [
+        ("bad", "", 2, "FAIL planted.bad: expected whole, found broken; mend it"),
+        ("bad_rank bad", "", 2, "FAIL planted.bad"),
+        ("dark", "", 0, "UNKNOWN planted.dark: can't tell"),
+        ("vanishes", "", 0, "UNKNOWN planted.vanishes: the checks of this file were not judged"),
+        ("fine", "--outptu x", 0, "k3env-preflight has no option --outptu; nothing was checked"),
+        ("floods", "", 2, "FAIL planted.floods: expected x, found \\x1b[31m<&"),
+    ],
+)
+def test_what_an_exit_code_does_not_tell_stands_in_syslog(
+    where: Path, ids: str, words: str, code: int, told: str
+) -> None:
+    path = plant(where, *ids.split())
+    # A /dev of its own, where nobody else listens.
+    dev = "mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3 && mknod -m 666 /dev/urandom c 1 9"
+    argv = ["unshare", "-m", "sh", "-c", f'{dev} && exec "$@"', "sh", sys.executable, "-c", LISTENER]
+    done = subprocess.run([*argv, str(path), "--context", "prolog", *words.split()], capture_output=True, text=True)
+    exit_code, _, heard = done.stdout.partition("\n")
+    assert exit_code == str(code), done.stdout + done.stderr
+    assert "k3env-preflight[" in heard and told in heard, heard
+
+
 def test_ctrl_c_and_sigterm_leave_no_reader_behind(where: Path) -> None:
     path = plant(where, "hang")
     for number in (signal.SIGINT, signal.SIGTERM):
