@@ -75,6 +75,7 @@ class Machine:
         self.compared = False
         self._on_commit: Optional[Callable[[], None]] = None
         self._answers: Optional[dict[str, Any]] = None
+        self._swept = False
 
     @property
     def simulated(self) -> bool:
@@ -198,6 +199,7 @@ class Machine:
         from k3env.node import process
 
         merged = {**self.environment, **(environment or {})}
+        self._sweep(argv)
         grace_s = process.GRACE_S
         if self.ends is not None:
             timeout_s = max(0.01, min(timeout_s, self.ends - time.monotonic() - _MARGIN_S))
@@ -232,6 +234,7 @@ class Machine:
         from k3env.node import process
 
         merged = {**self.environment, **(environment or {})}
+        self._sweep(argv)
         try:
             cwd = self._trusted(argv, merged, cwd)
             return process.stream(
@@ -246,6 +249,17 @@ class Machine:
             )
         except OSError as error:
             return self._not_started(argv, error)
+
+    def _sweep(self, argv: Sequence[str]) -> None:
+        """Before the first container that is started here, remove those that nobody looks after any more."""
+        from k3env.node.contained import removal_of
+
+        removal = removal_of(argv)
+        if removal and not self._swept:
+            from k3env.node.container import sweep
+
+            self._swept = True
+            sweep(self, removal[0])
 
     def _trusted(self, argv: Sequence[str], environment: dict[str, str], cwd: Optional[str]) -> Optional[str]:
         """Return where a command is to run; as root not where the caller happened to be.
@@ -358,7 +372,7 @@ class Machine:
 
         words = process.masked_words(argv, self.mask)
         code = 126 if isinstance(error, PermissionError) else 127
-        return process.Completed(words, code, b"", f"{words[0]}: {error.strerror}".encode())
+        return process.Completed(words, code, b"", f"{words[0]}: {error.strerror}".encode(), started=False)
 
     def _found(self, path: str) -> str:
         if self.overlay is not None and os.path.isabs(path):

@@ -8,11 +8,12 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import IO, Callable, Optional
 
 from k3env.node.cancel import Cancel
+from k3env.node.contained import is_over, mark_of, removal_of
 from k3env.node.guard import Guard
 from k3env.protocol.finding import Evidence, excerpt
 from k3env.protocol.masking import Mask
@@ -24,6 +25,7 @@ LOG_BYTES = 256 << 20
 """How long a log grows before what stands in it gives way."""
 _CHUNK = 1 << 16
 _NO_MASK = Mask()
+_REMOVED_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class Completed:
     stderr: bytes = b""
     timed_out: bool = False
     duration_s: float = 0.0
+    started: bool = True
+    """False: there is no such program, or this user may not start it."""
 
     @property
     def ok(self) -> bool:
@@ -71,7 +75,7 @@ def run(
 ) -> Completed:
     """Run a command to its end or its deadline (seconds of wall clock); `grace_s` lies between its SIGTERM and SIGKILL.
 
-    One that is `guarded` does not outlive this process, however that ends.
+    One that is `guarded`, or runs in a container, does not outlive this process, however that ends.
 
     Raises FileNotFoundError or PermissionError if it can't be started.
     """
@@ -79,7 +83,7 @@ def run(
     child = _start(argv, environment, cwd, subprocess.PIPE, stdin)
     outputs = {"stdout": _Tail(mask), "stderr": _Tail(mask)}
     timed_out = False
-    with _ended(child, guarded, grace_s), selectors.DefaultSelector() as selector:
+    with _ended(child, argv, environment, guarded, grace_s), selectors.DefaultSelector() as selector:
         for name in outputs:
             selector.register(getattr(child, name), selectors.EVENT_READ, outputs[name])
         while selector.get_map():
@@ -138,7 +142,7 @@ def stream(
         log.flush()
         _lines(partial, shown, on_line)
 
-    with _ended(child, guarded=True), selectors.DefaultSelector() as selector:
+    with _ended(child, argv, environment, guarded=True), selectors.DefaultSelector() as selector:
         selector.register(child.stdout, selectors.EVENT_READ)
         while True:
             with cancel:
@@ -150,7 +154,7 @@ def stream(
                     break
                 tell(tail.add(data))
                 active = now
-            elif (cpu := _session_cpu_s(child.pid)) > used:
+            elif (cpu := _cpu_s(child.pid, mark_of(argv).encode())) > used:
                 used, active = cpu, now
             elif now - active > inactivity_s:
                 timed_out = True
@@ -223,10 +227,20 @@ def _file(data: bytes) -> IO[bytes]:
 
 
 @contextmanager
-def _ended(child: subprocess.Popen[bytes], guarded: bool, grace_s: float = GRACE_S) -> Iterator[None]:
-    """End a command and all that it started when the block is left, or, if guarded, when this process is killed."""
+def _ended(
+    child: subprocess.Popen[bytes],
+    argv: Sequence[str],
+    environment: Mapping[str, str],
+    guarded: bool,
+    grace_s: float = GRACE_S,
+) -> Iterator[None]:
+    """End a command and all that it started when the block is left, or, if guarded, when this process is killed.
+
+    A container is no child of its command, and always guarded.
+    """
+    removal = removal_of(argv)
     try:
-        guard = Guard(-child.pid) if guarded else nullcontext()
+        guard = Guard(-child.pid, removal=removal, environment=environment) if guarded or removal else nullcontext()
     except OSError:
         _end(child, grace_s)
         raise
@@ -235,6 +249,22 @@ def _ended(child: subprocess.Popen[bytes], guarded: bool, grace_s: float = GRACE
             yield
         finally:
             _end(child, grace_s)
+            if removal and not is_over(child.returncode):
+                _remove(removal, environment)
+
+
+def _remove(removal: tuple[str, ...], environment: Mapping[str, str]) -> None:
+    """Remove a container; what can't be removed is found by whoever sweeps next."""
+    with suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(
+            removal,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_REMOVED_S,
+            check=False,
+        )
 
 
 def _lines(partial: bytearray, data: bytes, on_line: Callable[[str], None]) -> None:
@@ -280,8 +310,11 @@ def _end(child: subprocess.Popen[bytes], grace_s: float) -> None:
             pipe.close()
 
 
-def _session_cpu_s(session: int) -> float:
-    """Return the CPU seconds of all processes of a session, from /proc/PID/stat (fields 6, 14-17)."""
+def _cpu_s(session: int, mark: bytes) -> float:
+    """Return the CPU seconds of all processes of a session, from /proc/PID/stat (fields 6, 14-17).
+
+    Those in a container are of other sessions: they are known by the mark in their environment.
+    """
     ticks = 0
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -291,6 +324,14 @@ def _session_cpu_s(session: int) -> float:
                 fields = file.read().rpartition(b")")[2].split()
         except OSError:
             continue
-        if int(fields[3]) == session:
+        if int(fields[3]) == session or (mark and _is_marked(name, mark)):
             ticks += sum(int(field) for field in fields[11:15])
     return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _is_marked(pid: str, mark: bytes) -> bool:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return mark in file.read().split(b"\0")
+    except OSError:
+        return False

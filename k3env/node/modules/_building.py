@@ -148,7 +148,9 @@ class Work:
         )
 
     def _flags(self) -> frozenset[str]:
-        words = wrap(self.wanted.container, (self._python(), k3.SCRIPT, "--help"), repo=self.root)
+        words = wrap(
+            self.wanted.container, (self._python(), k3.SCRIPT, "--help"), repo=self.root, name=self.machine.name
+        )
         environment = {**self._environment(), "COLUMNS": "200"}
         done = self.machine.run(words, timeout_s=_HELP_S, cwd=self.root, environment=environment)
         if not done.ok:
@@ -170,7 +172,7 @@ class Work:
         """
         if self.wanted.container.engine == "none":
             return interpreter.base_python(self.machine).version
-        words = wrap(self.wanted.container, ("python3", "-c", _ASK), repo=self.root)
+        words = wrap(self.wanted.container, ("python3", "-c", _ASK), repo=self.root, name=self.machine.name)
         done = self.machine.run(words, timeout_s=_HELP_S, environment=self._environment())
         answer = done.text.splitlines()[-1:] or [""]
         version, _, is_base = answer[0].partition(" ")
@@ -198,7 +200,9 @@ class Work:
             self.machine,
             _steps.Step(
                 title=title,
-                argv=wrap(self.wanted.container, words, repo=self.root, environment=environment),
+                argv=wrap(
+                    self.wanted.container, words, repo=self.root, environment=environment, name=self.machine.name
+                ),
                 tool="build",
                 cwd=self.root,
                 environment=environment,

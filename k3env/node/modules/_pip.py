@@ -105,7 +105,13 @@ class Pip:
         )
 
     def _argv(self, arguments: tuple[str, ...]) -> tuple[str, ...]:
-        return wrap(self.container, (self.venv.python, *arguments), repo=self.root, environment=self._all())
+        return wrap(
+            self.container,
+            (self.venv.python, *arguments),
+            repo=self.root,
+            environment=self._all(),
+            name=self.machine.name,
+        )
 
     def _all(self) -> dict[str, str]:
         """Return what is added to pip's environment.

@@ -70,7 +70,7 @@ def failed(machine: Machine, step: Step, done: Completed) -> TaskFailed:
     output = done.stdout + done.stderr
     # A build that was itself killed says nothing; its shell would have said this.
     said = output + (b"\nKilled" if done.exit_code in _KILLED and not done.timed_out else b"")
-    match = diagnose(step.tool, said.decode("utf-8", "replace"))
+    match = diagnose(step.tool, said.decode("utf-8", "replace")) if done.started else None
     log = None if step.logs is None else os.path.join(step.logs, f"{machine.name}.log")
     what = _ending(step, done)
     command = _typed(machine, step)
@@ -93,8 +93,8 @@ def _typed(machine: Machine, step: Step) -> str:
 def _ending(step: Step, done: Completed) -> str:
     if done.timed_out:
         return f"no output and no work for {step.inactivity_s:g} s"
-    if done.exit_code in (126, 127) and done.stderr:
-        return f"{step.argv[0]} can't be started"
+    if not done.started:
+        return f"{step.argv[0]} can't be started: {excerpt(done.stderr).partition(': ')[2]}"
     if done.exit_code is not None and done.exit_code < 0:
         return f"ended by signal {-done.exit_code}"
     return f"exit code {done.exit_code}"
@@ -105,7 +105,7 @@ def _remedy(match: Optional[Match], done: Completed, log: Optional[str]) -> str:
         advice = match.diagnosis.remedy
     elif done.timed_out:
         advice = "see where it hangs (network, a full or dead filesystem), or raise inactivity_s"
-    elif done.exit_code in (126, 127) and done.stderr:
+    elif not done.started:
         advice = "install it, or see PATH"
     else:
         advice = "see what its output says"

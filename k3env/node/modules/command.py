@@ -137,6 +137,7 @@ class Command(Module):
             repo=self.checkout or self.chdir,
             environment=self.environment,
             workdir=self.chdir,
+            name=machine.name,
         )
         return machine.run(
             words, timeout_s=timeout_s, cwd=self.chdir, environment=self.environment, guarded=argv is self.argv

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from k3env.node.container import prefix, wrap
-from k3env.protocol.container import Container
+from k3env.protocol.container import Container, Engine
 from tests.unit.node import ground
 
 REPO = "/lustre/TensorRT-LLM"
 MOUNTS = ("/models:/models:ro",)
 # An engine that notes its words, and runs what comes after the image on this machine.
 ENGINE = """#!/bin/sh
+[ "$1" = ps ] && exit
 printf '%s\\n' "$@" > "$(dirname "$0")/words"
 while [ "$1" != the-image ]; do shift; done
 shift
@@ -27,11 +29,13 @@ def test_none_puts_nothing_before() -> None:
 
 
 def test_docker() -> None:
-    words = prefix(Container("docker", "the-image", MOUNTS), REPO, 1000, 100, {"B": "2", "A": "secret"})
+    words = prefix(Container("docker", "the-image", MOUNTS), REPO, 1000, 100, {"B": "2", "A": "secret"}, name="k3env-x")
+    owner = f"k3env.owner={os.getuid()}-{os.stat('/proc/self/ns/pid').st_ino}"
     assert words == (
-        *("docker", "run", "--rm", "--init", "--user", "1000:100"),
+        *("docker", "run", "--rm", "--init", "--name", "k3env-x", "--label", owner, "--stop-timeout", "1"),
+        *("--user", "1000:100"),
         *("--mount", f"type=bind,source={REPO},target={REPO}", "--volume", "/models:/models:ro", "--workdir", REPO),
-        *("--env", "HOME=/tmp", "--env", "A", "--env", "B", "the-image"),
+        *("--env", "HOME=/tmp", "--env", "K3ENV_CONTAINER=k3env-x", "--env", "A", "--env", "B", "the-image"),
     )
 
 
@@ -41,9 +45,12 @@ def test_podman_keeps_the_user_where_it_is_rootless(uid: int, keeps: bool) -> No
 
 
 def test_enroot_enters_the_directory_by_itself() -> None:
-    words = prefix(Container("enroot", "/images/k3.sqsh", MOUNTS), REPO, 1000, 100, {"A": "1"}, f"{REPO}/cpp")
+    words = prefix(
+        Container("enroot", "/images/k3.sqsh", MOUNTS), REPO, 1000, 100, {"A": "1"}, f"{REPO}/cpp", "k3env-x"
+    )
     assert words == (
-        *("enroot", "start", "--rw", "--mount", f"{REPO}:{REPO}", "--mount", "/models:/models:ro", "--env", "A"),
+        *("enroot", "start", "--rw", "--mount", f"{REPO}:{REPO}", "--mount", "/models:/models:ro"),
+        *("--env", "K3ENV_CONTAINER=k3env-x", "--env", "A"),
         *("/images/k3.sqsh", "sh", "-c", 'cd "$1" && shift && exec "$@"', "k3env", f"{REPO}/cpp"),
     )
 
@@ -73,3 +80,17 @@ def test_an_engine_starts_the_command_in_place_with_its_environment(tmp_path: Pa
 def test_an_engine_that_is_missing_does_not_start(tmp_path: Path) -> None:
     done = ground.machine(tmp_path).run(wrap(Container("enroot", "the-image"), ("true",)))
     assert done.exit_code == 127
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman", "enroot", "none"])
+def test_each_container_has_a_name_of_its_own_that_says_whose_it_is(engine: Engine) -> None:
+    container = Container(engine, "the-image" if engine != "none" else "")
+    words = [wrap(container, ("true",), name="20261130-120000-abcdef-rack[1]:22-1.2") for _ in range(2)]
+    if engine == "none":
+        assert [tuple(each) for each in words] == [("true",)] * 2 and not words[0].removal and not words[0].mark
+        return
+    named = [each.mark.partition("=")[2] for each in words]
+    assert named[0] != named[1]
+    for each, name in zip(words, named):
+        assert re.fullmatch(rf"k3env-20261130-120000-abcdef-rack_1__22-1\.2\.{os.getpid()}\.\d+\.\d+", name)
+        assert each.removal == (() if engine == "enroot" else (engine, "rm", "--force", name))

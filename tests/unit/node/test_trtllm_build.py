@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -472,9 +473,15 @@ def test_in_an_image(wanted: Ground, tmp_path: Path, tmp_path_factory: pytest.Te
     assert inside.machine.started == []
 
 
-def test_an_engine_that_is_missing_is_said(wanted: Ground) -> None:
-    module = replace(wanted.module, container=Container("podman", "k3"))
-    with pytest.raises(TaskFailed, match="podman can't be started") as caught:
+@pytest.mark.parametrize("engine", ["podman", "docker", "enroot"])
+def test_an_engine_that_is_missing_is_said(
+    wanted: Ground, tmp_path: Path, engine: Literal["podman", "docker", "enroot"]
+) -> None:
+    for program in ("git", "sh"):
+        (tmp_path / "home" / "bin" / program).symlink_to(shutil.which(program) or "")
+    wanted.machine.environment["PATH"] = str(tmp_path / "home" / "bin")
+    module = replace(wanted.module, container=Container(engine, "k3"))
+    with pytest.raises(TaskFailed, match=f"{engine} can't be started: No such file or directory") as caught:
         module.apply(wanted.machine, module.changes(wanted.machine))
     assert caught.value.finding.remedy == "install it, or see PATH"
 

@@ -1,0 +1,160 @@
+"""Containers of a real engine: what runs in them, and that none outlives its command, however that ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from k3env.node.cancel import Cancel, Cancelled
+from k3env.node.container import own_name, removal, sweep, wrap
+from k3env.node.modules.command import Command
+from k3env.protocol.profile import Profile
+from tests import engine
+from tests.engine import Podman
+from tests.unit.node import ground
+from tests.unit.node.ground import Watched
+
+pytestmark = pytest.mark.skipif(bool(engine.missing()), reason=engine.missing() or "an engine is here")
+# It does not end by SIGTERM, as a build whose shell waits for it doesn't.
+STUBBORN = ("sh", "-c", "trap '' TERM; echo begun; while :; do sleep 1; done")
+WAIT_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
+    with engine.podman(tmp_path_factory.mktemp("engine")) as found:
+        yield found
+
+
+@pytest.fixture
+def machine(podman: Podman, tmp_path: Path) -> Watched:
+    return ground.machine(tmp_path / "home", Path("/usr/sbin"), **podman.environment)
+
+
+def until(done: Callable[[], object], what: str) -> None:
+    ends = time.monotonic() + WAIT_S
+    while not done():
+        assert time.monotonic() < ends, what
+        time.sleep(0.05)
+
+
+def test_a_command_runs_in_the_image_and_leaves_no_container(podman: Podman, machine: Watched, tmp_path: Path) -> None:
+    repo = tmp_path / "a checkout"
+    repo.mkdir()
+    script = 'test ! -e "$1" && pwd > seen && echo "$TOKEN" >> seen'
+    module = Command(
+        ("sh", "-c", script, "sh", str(Path(__file__).resolve())),
+        creates="seen",
+        chdir=str(repo),
+        environment={"TOKEN": "secret"},
+        container=podman.container(),
+    )
+    ground.perform(module, machine)
+    assert (repo / "seen").read_text() == f"{repo}\nsecret\n", "it saw this machine's files, or another directory"
+    assert podman.names() == []
+    read = Command(("sh", "-c", "exit 3"), read_only=True, container=podman.container())
+    with pytest.raises(Exception, match="exit code 3"):
+        read.judge(machine, Profile())
+    assert podman.names() == []
+
+
+def test_a_command_that_is_cancelled_takes_its_container_along(podman: Podman, machine: Watched) -> None:
+    words = wrap(podman.container(), STUBBORN, name=machine.name)
+    machine.cancel = Cancel()
+    told: list[str] = []
+    timer = threading.Timer(0.0, lambda: (until(lambda: told, "nothing began"), os.kill(os.getpid(), signal.SIGTERM)))
+    before = signal.signal(signal.SIGTERM, lambda number, frame: machine.cancel._handle(number, frame))
+    try:
+        timer.start()
+        with open(os.devnull, "wb") as log, pytest.raises(Cancelled):
+            machine.stream(words, log=log, on_line=told.append)
+    finally:
+        timer.join()
+        signal.signal(signal.SIGTERM, before)
+    assert podman.names() == []
+
+
+def test_a_command_that_takes_too_long_takes_its_container_along(podman: Podman, machine: Watched) -> None:
+    assert machine.run(wrap(podman.container(), STUBBORN), timeout_s=3.0).timed_out
+    assert podman.names() == []
+
+
+def test_a_worker_that_is_killed_leaves_no_container(podman: Podman, machine: Watched) -> None:
+    worker = begun(podman, machine)
+    (name,) = podman.names()
+    assert name.startswith("k3env-run-host-task.")
+    worker.kill()
+    worker.wait()
+    until(lambda: podman.names() == [], "the guard left it")
+
+
+def test_a_container_that_nobody_looks_after_is_swept_away_and_no_other(podman: Podman, machine: Watched) -> None:
+    alive = begun(podman, machine)
+    (kept,) = podman.names()
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    words = wrap(podman.container(), ("sh", "-c", "while :; do sleep 1; done"))
+    name = words.mark.partition("=")[2]
+    lost = name.replace(f".{os.getpid()}.", f".{gone.pid}.")
+    stranger = "k3env-of-a-person"
+    for title in (lost, stranger):
+        podman.said("run", "--detach", *(title if word == name else word for word in words[2:]))
+    assert set(podman.names()) == {kept, lost, stranger}
+    assert sweep(machine, "podman") == (lost,)
+    assert set(podman.names()) == {kept, stranger}
+    # What is started next sweeps by itself, once.
+    podman.said("run", "--detach", *(lost if word == name else word for word in words[2:]))
+    assert machine.run(wrap(podman.container(), ("true",))).ok
+    assert set(podman.names()) == {kept, stranger}
+    assert machine.run(wrap(podman.container(), ("true",))).ok
+    assert sum(argv[:2] == ("podman", "ps") for argv in machine.started) == 2, "sweeping costs time, and is done once"
+    alive.kill()
+    alive.wait()
+    podman.said("rm", "--force", stranger)
+    until(lambda: podman.names() == [], "the guard left it")
+
+
+def test_work_in_a_container_counts_as_work(podman: Podman, machine: Watched) -> None:
+    words = wrap(
+        podman.container(), ("python3", "-c", "import time\nwhile time.process_time() < 4: pass\nprint('done')")
+    )
+    told: list[str] = []
+    with open(os.devnull, "wb") as log:
+        done = machine.stream(words, log=log, on_line=told.append, inactivity_s=2.0)
+    assert done.ok and told == ["done"], done
+
+
+def test_removing_what_is_not_there_is_no_error(podman: Podman, machine: Watched) -> None:
+    assert machine.run(removal("podman", own_name("run-host-task"))).ok
+
+
+def begun(podman: Podman, machine: Watched) -> subprocess.Popen[bytes]:
+    """Start a worker in a process of its own, whose command has begun in a container."""
+    source = textwrap.dedent(
+        f"""
+        import os, sys
+        sys.path.insert(0, {str(Path(__file__).parents[3])!r})
+        from k3env.node.container import wrap
+        from k3env.node.machine import Machine
+        from k3env.protocol.container import Container
+        container = Container("podman", {engine.IMAGE!r}, {podman.container().mounts!r})
+        machine = Machine(name="run-host-task")
+        words = wrap(container, {STUBBORN!r}, name=machine.name)
+        def tell(line): os.write(1, b"begun")
+        machine.stream(words, log=open(os.devnull, "wb"), on_line=tell)
+        """
+    )
+    worker = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, env=machine.environment)
+    assert worker.stdout is not None
+    assert os.read(worker.stdout.fileno(), 5) == b"begun"
+    worker.stdout.close()
+    return worker
