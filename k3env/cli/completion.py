@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from k3env.cli.options import ALL, DEFAULT_PLAYBOOK, OUTPUTS
+from k3env.cli.options import ALL, DEFAULT_PLAYBOOK, OUTPUTS, REPORTS
+from k3env.protocol.context import CONTEXTS
 
 if TYPE_CHECKING:
     from invoke.collection import Collection
@@ -175,6 +176,9 @@ _SOURCES: dict[str, Callable[[Mapping[str, str]], Iterable[str]]] = {
     "schema only": _schemas,
     "run": _runs,
     "output": lambda given: OUTPUTS,
+    "preflight output": lambda given: REPORTS,
+    "context": lambda given: CONTEXTS,
+    "fail-on": lambda given: ("warn", "fail"),
     "connection": _connections,
 }
 

@@ -67,7 +67,7 @@ REACHING = (
     Option("ask_become_pass", "ask once for sudo's password", False),
 )
 SHOWING = (
-    Option("output", "text, json or jsonl", "text"),
+    Option("output", "text, json or jsonl; of preflight also junit, nagios or prometheus", "text"),
     Option("v", "more: every task of every host", False),
 )
 REPORTS = (*OUTPUTS, "junit", "nagios", "prometheus")
@@ -77,7 +77,7 @@ CHECKING = (
     Option("output", ", ".join(REPORTS), "text"),
     Option("output_file", "write what --output says there, at once, instead of to stdout"),
 )
-ALL = (*TARGETING, *PLAYING, *WHEN, *DETACHING, *REACHING, *SHOWING, *CHECKING)
+ALL = (*TARGETING, *PLAYING, *WHEN, *DETACHING, *REACHING, *SHOWING, *(o for o in CHECKING if o.name != "output"))
 
 
 @dataclass(frozen=True)

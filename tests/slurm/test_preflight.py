@@ -103,6 +103,29 @@ def test_a_check_of_the_rank_that_fails_ends_the_task(slurm: Cluster) -> None:
     slurm.wait_for("idle", *NODES)
 
 
+def test_an_epilog_that_fails_drains_the_node_after_the_job(slurm: Cluster) -> None:
+    go = slurm.site.shared / "go"
+    go.unlink(missing_ok=True)
+    job = slurm.submit("a", script="while ! test -e /shared/go; do sleep 0.1; done", user=SOMEBODY)
+    _plant(slurm.site, "a", "bad")
+    go.touch()
+    wait_until(lambda: slurm.state("a") == "drained", 30, "a is drained")
+    assert slurm.reason("a").startswith("Epilog error") and slurm.job(job) in ("", "COMPLETED")
+
+
+def test_slurmd_runs_the_health_check_which_drains_by_itself(slurm_bed: Bed, tmp_path: Path) -> None:
+    with Site(slurm_bed, tmp_path / "site", ("c",)) as site:
+        _plant(site, "c", "user")
+        site.nodes["c"].script("/opt/hc", WRAPPER)
+        lines = ["HealthCheckProgram=/opt/hc", "HealthCheckInterval=2", "HealthCheckNodeState=ANY"]
+        with Cluster(site, lines) as cluster:
+            said = site.nodes["c"].path("/var/log/hc")
+            wait_until(lambda: said.exists() and said.read_text().count("nothing found against it") > 1, 30, "it ran")
+            assert cluster.state("c") == "idle"
+            _plant(site, "c", "bad")
+            wait_until(lambda: cluster.reason("c").startswith("k3env: planted.bad:"), 30, "c is drained")
+
+
 def test_the_health_check_drains_on_request_and_only_over_our_own_reason(slurm: Cluster) -> None:
     node = slurm.site.nodes["a"]
     node.script("/opt/hc", WRAPPER)
