@@ -7,6 +7,7 @@ from typing import Any
 from k3env.cli.command import command
 from k3env.cli.options import DEFAULT_PLAYBOOK, DETACHING, PLAYING, REACHING, SHOWING, TARGETING, WHEN, parse
 
+STAGING = "stage"
 PARTS = {
     "verify": "Check the driver and the finished environment, change nothing",
     "build": "Check out TensorRT LLM and build it in place",
@@ -36,6 +37,14 @@ def _part(tag: str, summary: str) -> Any:
     return command(*TARGETING, *PLAYING, *WHEN, *DETACHING, *REACHING, *SHOWING)(run)
 
 
-TASKS = (provision, *(_part(tag, summary) for tag, summary in PARTS.items()))
+@command(*TARGETING, *PLAYING, *WHEN, *DETACHING, *REACHING, *SHOWING)
+def stage(**raw: Any) -> int:
+    """Fetch weights, image, cubins and data, on a host with egress: provision --playbook stage."""
+    from k3env.cli.play import play
+
+    return play(parse({**raw, "playbook": raw.get("playbook") or STAGING}))
+
+
+TASKS = (provision, stage, *(_part(tag, summary) for tag, summary in PARTS.items()))
 
 __all__ = ["TASKS"]

@@ -13,8 +13,11 @@ from k3env.protocol.container import Container
 GUIDE = "TensorRT LLM's deployment guide for Kimi K3"
 SITE = "the site decides"
 OURS = "k3env"
+HUB = "Hugging Face's hub, as of 2026-09"
 
 _AUTO = "auto"
+_REFERRED_TO = "secret"
+"""What validation sees in the place of a secret."""
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _DOTTED = re.compile(r"[0-9]+(\.[0-9]+)*")
 
@@ -29,6 +32,7 @@ class Variables:
     """What the shipped plays can be told, by inventory, play or --extra-vars."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "use_attribute_docstrings": True}
+    SECRETS: ClassVar[tuple[str, ...]] = ("hf_token",)
 
     trtllm_repo: Optional[str] = _variable(None, SITE, give="/shared/TensorRT-LLM")
     """Absolute path of the TensorRT LLM checkout, the same on every node and in the container."""
@@ -64,6 +68,20 @@ class Variables:
     """Absolute path of the node-local base of all caches, or `~/…`; the ranks' containers mount it."""
     checkpoint: Optional[str] = _variable(None, SITE)
     """Path of the Kimi K3 checkpoint."""
+    checkpoint_repo: str = _variable("moonshotai/Kimi-K3", HUB)
+    """The model on Hugging Face's hub that `invoke stage` puts at checkpoint."""
+    checkpoint_revision: str = _variable("9f62e4e9fffbd0a83ddd60e1c209d828994b3569", HUB)
+    """Its full commit."""
+    dataset: Optional[str] = _variable(None, SITE)
+    """Directory that `invoke stage` puts the data set of the evaluation in; trtllm-eval's --dataset_path."""
+    dataset_repo: str = _variable("openai/gsm8k", HUB)
+    """The data set on Hugging Face's hub."""
+    dataset_revision: str = _variable("e53f048856ff4f594e959d75785d2c2d37b678ee", HUB)
+    """Its full commit."""
+    hf_endpoint: Optional[str] = _variable(None, SITE)
+    """URL of a mirror of Hugging Face's hub; unset: the node's HF_ENDPOINT, else the hub itself."""
+    hf_token: Optional[str] = _variable(None, SITE)
+    """A token for the hub, as a reference: `{secret: env:HF_TOKEN}`; unset: the node's HF_TOKEN, else none."""
     serve_config: Optional[str] = _variable(None, SITE)
     """Path of the YAML file that trtllm-serve gets."""
     container: Optional[Container] = _variable(None, OURS)
@@ -76,12 +94,24 @@ class Variables:
     """Absolute path of k3env's own directory on a node; unset: /var/tmp/k3env-UID."""
 
     def __post_init__(self) -> None:
-        for name in ("trtllm_commit", "flashinfer_commit"):
+        for name in ("trtllm_commit", "flashinfer_commit", "checkpoint_revision", "dataset_revision"):
             value = getattr(self, name)
             if value is not None and not _COMMIT.fullmatch(value):
                 raise ValueError(f"{name} must be a full commit, 40 hexadecimal digits, found {value!r}")
-        for name in ("trtllm_repo", "trtllm_venv", "cache_base", "checkpoint", "serve_config", "k3env_state_dir"):
+        for name in (
+            "trtllm_repo",
+            "trtllm_venv",
+            "cache_base",
+            "checkpoint",
+            "dataset",
+            "serve_config",
+            "k3env_state_dir",
+        ):
             _check_path(name, getattr(self, name))
+        if self.hf_token is not None and self.hf_token.startswith("hf_"):
+            raise ValueError(
+                "hf_token must be a reference such as {secret: env:HF_TOKEN}: plans and files show the rest"
+            )
         for name in ("fla_core_version", "einops_version"):
             _check_version(name, getattr(self, name))
         if not _DOTTED.fullmatch(str(self.driver_min)):

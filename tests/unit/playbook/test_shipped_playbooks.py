@@ -121,6 +121,35 @@ def test_the_other_playbooks_need_nothing() -> None:
     assert next(iter(made("preflight").values())).plan.when_unfollowed == "stop"
 
 
+def test_staging_leaves_out_what_no_variable_names() -> None:
+    assert [task.module for task in tasks("stage")] == ["verify"]
+    said = ("checkpoint=/shared/Kimi-K3", "dataset=/shared/gsm8k", "hf_endpoint=https://mirror")
+    weights, data, judged = tasks("stage", *said)
+    assert weights.parameters == {
+        "repo_id": "moonshotai/Kimi-K3",
+        "revision": "9f62e4e9fffbd0a83ddd60e1c209d828994b3569",
+        "target": "/shared/Kimi-K3",
+        "endpoint": "https://mirror",
+    }
+    assert (data.module, data.parameters["target"], judged.parameters) == (
+        "hf_dataset", "/shared/gsm8k", {"checks": ["model.*"]},
+    )  # fmt: skip
+    assert [task.module for task in tasks("stage", *said, tags=("dataset",))] == ["hf_dataset"]
+
+
+@pytest.mark.parametrize("text", ["hf_" + "x" * 20, '{"secret": "env:HF_TOKEN"}'])
+def test_a_token_is_never_itself(text: str) -> None:
+    with pytest.raises(DocumentError, match="hf_token must be") as caught:
+        made("stage", "checkpoint=/c", f"hf_token={text}")
+    assert "hf_x" not in repr(caught.value.finding)
+
+
+def test_a_token_is_a_reference(tmp_path: Path) -> None:
+    (tmp_path / "token.yml").write_text("hf_token: {secret: env:HF_TOKEN}\n")
+    (weights, _) = tasks("stage", "checkpoint=/c", f"@{tmp_path}/token.yml")
+    assert weights.parameters["token"] == {"$secret": "env:HF_TOKEN"}
+
+
 def test_the_example_inventory_runs_the_main_job() -> None:
     inventory = Inventory.load([shipped.find(shipped.INVENTORIES, "example")])
     playbook = load("trtllm")

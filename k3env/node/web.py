@@ -1,0 +1,172 @@
+"""The web, as a node reaches it: proxies and authorities of its environment, and a token that one server alone gets."""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from email.message import Message
+from typing import Any, Optional, Union, cast
+from urllib.parse import urljoin, urlsplit
+
+STALL_S = 60.0
+"""How long a server may send nothing."""
+REDIRECTS = 8
+EXPLAINED_BYTES = 2048
+_AUTHORITIES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+_REDIRECTIONS = (301, 302, 303, 307, 308)
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_PORTS = {"http": 80, "https": 443}
+
+
+class WebError(Exception):
+    """A server could not be asked, or gave no answer that can be used."""
+
+
+class Cut(WebError):
+    """The connection could not be made, was cut, or stood still: it may go better next time."""
+
+
+class Distrusted(WebError):
+    """The server's certificate is not one of ours to believe, or it leads to where nothing of ours may go."""
+
+
+class Answered(WebError):
+    """The server answered with an error."""
+
+    def __init__(self, url: str, status: int, headers: Message, said: str, elsewhere: bool) -> None:
+        """`elsewhere`: it was another server than the one that was asked first."""
+        super().__init__(f"{shown(url)} answered {status}")
+        self.status = status
+        self.headers = headers
+        self.said = said
+        self.elsewhere = elsewhere
+
+
+class Web:
+    """Opens URLs. The token goes to the server that it is for, and stays behind on a redirect to another one."""
+
+    def __init__(
+        self, home: str, environment: Mapping[str, str], token: Optional[str] = None, stall_s: float = STALL_S
+    ) -> None:
+        """`home` is the URL of the server that the token is for."""
+        self._home = origin(home)
+        self._token = token
+        self._stall_s = stall_s
+        lower = {key.lower(): value for key, value in sorted(environment.items())}
+        self._proxies = {key[:-6]: value for key, value in lower.items() if key.endswith("_proxy") and value}
+        authority = next((environment[name] for name in _AUTHORITIES if environment.get(name)), None)
+        self._authority = authority
+        self._context: Optional[ssl.SSLContext] = None
+
+    def open(self, url: str, headers: Optional[Mapping[str, str]] = None) -> http.client.HTTPResponse:
+        """Return the answer to a GET, redirects followed; the caller closes it.
+
+        Raises Answered, Cut, Distrusted.
+        """
+        at = url
+        for _ in range(REDIRECTS):
+            answer = self._ask(at, dict(headers or {}))
+            if not isinstance(answer, str):
+                return answer
+            if urlsplit(at).scheme == "https" and urlsplit(answer).scheme != "https":
+                raise Distrusted(f"{shown(at)} leads from https to {shown(answer)}")
+            at = answer
+        raise Distrusted(f"{shown(url)} leads through more than {REDIRECTS} redirects")
+
+    def read(self, url: str, limit: int) -> tuple[bytes, Message]:
+        """Return a whole answer of at most `limit` bytes, and its headers.
+
+        Raises as `open`; Distrusted for a longer one.
+        """
+        with self.open(url) as answer:
+            try:
+                data = answer.read(limit + 1)
+            except (OSError, http.client.HTTPException) as error:
+                raise Cut(f"{shown(url)}: {_said(error)}") from None
+            wanted = answer.headers.get("Content-Length", "")
+            if wanted.isdigit() and len(data) < min(int(wanted), limit):
+                raise Cut(f"{shown(url)}: the connection was cut after {len(data)} of {wanted} bytes")
+            if len(data) > limit:
+                raise Distrusted(f"{shown(url)} answers more than {limit} bytes")
+            return data, answer.headers
+
+    def _ask(self, url: str, headers: dict[str, str]) -> Union[http.client.HTTPResponse, str]:
+        """Return an answer, or the URL that it leads to."""
+        if urlsplit(url).scheme not in _PORTS:
+            raise Distrusted(f"{shown(url)} is no URL of the web")
+        headers.setdefault("User-Agent", "k3env")
+        headers.setdefault("Accept-Encoding", "identity")
+        if self._token and origin(url) == self._home:
+            headers["Authorization"] = f"Bearer {self._token}"
+        request = urllib.request.Request(url, headers=headers)  # noqa: S310 - the scheme was looked at
+        try:
+            return cast(http.client.HTTPResponse, self._opener(url).open(request, timeout=self._stall_s))
+        except urllib.error.HTTPError as error:
+            with error:
+                place = error.headers.get("Location")
+                if error.code in _REDIRECTIONS and place:
+                    return urljoin(url, place)
+                raise Answered(url, error.code, error.headers, _body(error), origin(url) != self._home) from None
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            if isinstance(reason, ssl.SSLCertVerificationError):
+                raise Distrusted(f"{shown(url)}: {reason.verify_message}") from None
+            raise Cut(f"{shown(url)}: {_said(reason)}") from None
+
+    def _opener(self, url: str) -> urllib.request.OpenerDirector:
+        host = urlsplit(url).hostname or ""
+        bypass = urllib.request.proxy_bypass_environment(host, self._proxies)  # type: ignore[attr-defined]
+        proxies = {} if bypass else {name: place for name, place in self._proxies.items() if name != "no"}
+        handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler(proxies), _Still()]
+        if url.startswith("https:"):
+            handlers.append(urllib.request.HTTPSHandler(context=self._authorities()))
+        return urllib.request.build_opener(*handlers)
+
+    def _authorities(self) -> ssl.SSLContext:
+        if self._context is None:
+            try:
+                self._context = ssl.create_default_context(cafile=self._authority)
+            except (OSError, ssl.SSLError) as error:
+                raise Distrusted(f"{self._authority} holds no certificates: {_said(error)}") from None
+        return self._context
+
+
+class _Still(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: urllib would take the token along."""
+
+    def redirect_request(self, *ignored: Any) -> None:
+        return None
+
+
+def origin(url: str) -> tuple[str, str, int]:
+    """Return what makes a server: scheme, host, port."""
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
+
+
+def is_loopback(url: str) -> bool:
+    """Return whether a URL leads to this machine."""
+    return urlsplit(url).hostname in _LOOPBACK
+
+
+def shown(url: str) -> str:
+    """Return a URL as it may be shown: a signature stands behind the `?`, a password before the `@`."""
+    parts = urlsplit(url)
+    port = f":{parts.port}" if parts.port else ""
+    return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
+
+
+def _body(error: urllib.error.HTTPError) -> str:
+    try:
+        return error.read(EXPLAINED_BYTES).decode("utf-8", "replace")
+    except (OSError, http.client.HTTPException):
+        return ""
+
+
+def _said(error: Any) -> str:
+    if isinstance(error, TimeoutError) or "timed out" in str(error):
+        return "no answer in time"
+    return str(getattr(error, "strerror", None) or error) or type(error).__name__
