@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import re
 import sys
@@ -10,7 +11,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from k3env.cli.command import command
-from k3env.cli.options import DEFAULT_PLAYBOOK, PLAYING, REACHING, SHOWING, TARGETING, Options, parse, parse_choice
+from k3env.cli.options import (
+    DEFAULT_PLAYBOOK,
+    PLAYING,
+    REACHING,
+    SHOWING,
+    TARGETING,
+    Option,
+    Options,
+    parse,
+    parse_choice,
+)
 from k3env.cli.words import HIDDEN
 from k3env.protocol.finding import printable
 
@@ -51,16 +62,33 @@ class Described:
     """The others: name to host to value."""
 
 
-@command(*_TAKEN)
+@command(Option("repo", "instead: what a TensorRT LLM checkout on this machine is, and the commands for it"), *_TAKEN)
 def describe(**raw: Any) -> int:
     """Print what hosts would be told: each distinct plan, and every variable with its value and its origin."""
     parse_choice("output", str(raw["output"]), ("text", "json"))
+    repo = raw.pop("repo")
     options = parse(raw)
+    if repo is not None:
+        return _describe_checkout(str(repo), options)
     found = list(_described(options))
     if options.output == "json":
         print(json.dumps({"schema": "k3env.describe/1", "plans": [_as_json(item) for item in found]}, indent=2))
     else:
         print(printable("\n\n".join(_as_text(item) for item in found)))
+    return 0
+
+
+def _describe_checkout(path: str, options: Options) -> int:
+    """Print what a checkout is recognised as; variables are the shipped ones, and those of --extra-vars."""
+    from k3env.cli import checkout
+    from k3env.cli.asked import asked
+    from k3env.playbook import variables_alone
+
+    found, variables = checkout.recognise(path), variables_alone(asked(options), getpass.getuser())
+    if options.output == "json":
+        print(json.dumps(checkout.as_json(found, variables), indent=2))
+    else:
+        print(printable(checkout.as_text(found, variables)))
     return 0
 
 

@@ -1,6 +1,6 @@
 """Playbook: what is to be done, from YAML to the plans of hosts."""
 
-from k3env.playbook.compile import Compiled, Options, compile_alone, compile_playbook, layers
+from k3env.playbook.compile import Compiled, Options, compile_alone, compile_playbook, layers, variables_alone
 from k3env.playbook.plays import Play, Playbook, find_playbook, load
 from k3env.playbook.tasks import Task
 
@@ -15,4 +15,5 @@ __all__ = [
     "find_playbook",
     "layers",
     "load",
+    "variables_alone",
 ]

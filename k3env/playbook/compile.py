@@ -91,6 +91,16 @@ def compile_alone(playbook: Playbook, options: Options, connecting_user: str) ->
     ]
 
 
+def variables_alone(options: Options, connecting_user: str) -> shipped.Variables:
+    """Return the shipped variables for no host: the tables' and those of --extra-vars.
+
+    Raises DocumentError where a value stands that can't be used.
+    """
+    user = {"connecting_user": Node.of(connecting_user, Position("who runs it"))}
+    scope = Scope({**profile.defaults(), **options.extra, **user}, _REMEDIES)
+    return profile.resolve(scope, options.context, options.site).variables
+
+
 def layers(play: Play, host: Host, options: Options) -> dict[str, Node]:
     """Return a host's variables in a play, each with its origin."""
     return {

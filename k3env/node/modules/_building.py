@@ -6,7 +6,7 @@ import os
 import re
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from k3env.errors import Refused, TaskFailed
@@ -15,18 +15,22 @@ from k3env.k3.pins import RECORDED
 from k3env.node import git_content, manifest
 from k3env.node.container import wrap
 from k3env.node.facts import build, checkout, interpreter, system, venv
+from k3env.node.facts import script as scripts
+from k3env.node.facts import toolchain as toolchains
 from k3env.node.facts.packages import Sites
-from k3env.node.modules import _steps
+from k3env.node.modules import _before_build, _ground, _steps
 from k3env.node.modules._pip import ENVIRONMENT, Pip, refuse_moves, usable
+from k3env.protocol.finding import Unreadable
 
 if TYPE_CHECKING:
     from k3env.node.facts.build import Build
+    from k3env.node.facts.toolchain import Toolchain
     from k3env.node.facts.venv import Venv
     from k3env.node.machine import Machine
+    from k3env.node.modules._before_build import Ground
     from k3env.node.modules.trtllm_build import TrtllmBuild
 
 _HELP_S = 300.0
-_ASK = "import sys; print('%d.%d' % sys.version_info[:2], sys.prefix == sys.base_prefix)"
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,7 @@ class Work:
 
     machine: Machine
     wanted: TrtllmBuild
+    _asked: list[Toolchain] = field(default_factory=list, compare=False)
 
     @property
     def root(self) -> str:
@@ -78,8 +83,10 @@ class Work:
 
         Raises TaskFailed.
         """
-        version = self._version()
-        arguments = self._arguments(found)
+        toolchain = self.toolchain()
+        version = toolchain.python
+        self._refuse_ground(found, toolchain)
+        arguments = self._arguments(found, toolchain)
         for name in ("dg_cache", "conan"):
             self.machine.make(os.path.join(self.root, manifest.DIRECTORY, name))
         self._take("build TensorRT LLM", (self._python(), k3.SCRIPT, *arguments))
@@ -135,7 +142,45 @@ class Work:
             ),
         )
 
-    def _arguments(self, found: Build) -> tuple[str, ...]:
+    def toolchain(self) -> Toolchain:
+        """Ask for what is there where the build runs.
+
+        Raises TaskFailed if nothing there answers.
+        """
+        if self._asked:
+            return self._asked[0]
+        found = toolchains.toolchain(self.machine, self.wanted.container, self.root, self._environment())
+        if isinstance(found, Unreadable):
+            raise TaskFailed(
+                found.reason, expected="python3 that starts where the build runs",
+                remedy="see whether the image's name is right, and whether its engine works for this user",
+                id="trtllm.no_python", evidence=(found.evidence,) if found.evidence else (),
+            )  # fmt: skip
+        self._asked.append(found)
+        return found
+
+    def _refuse_ground(self, found: Build, toolchain: Toolchain) -> None:
+        """Raise Refused, with all that keeps this build from ending well."""
+        wrong = _before_build.problems(self._ground(found, toolchain))
+        if wrong:
+            raise Refused(
+                "the build would not end well: " + "; ".join(f"{item.expected}: {item.found}" for item in wrong),
+                expected="; ".join(str(item.expected) for item in wrong),
+                found="; ".join(str(item.found) for item in wrong),
+                remedy="; ".join(dict.fromkeys(str(item.remedy) for item in wrong)),
+                id=wrong[0].id if len(wrong) == 1 else "trtllm.before",
+            )
+
+    def _ground(self, found: Build, toolchain: Toolchain) -> Ground:
+        script = scripts.script(self.machine, self.root)
+        if script is None:
+            raise Refused(
+                f"{self.root} has no {k3.SCRIPT}", expected="a TensorRT LLM checkout", found="no such file",
+                remedy="see what trtllm_repo and trtllm_commit lead to", id="trtllm.script",
+            )  # fmt: skip
+        return _ground.look(self.machine, self.wanted, found, script, toolchain, self._environment())
+
+    def _arguments(self, found: Build, toolchain: Toolchain) -> tuple[str, ...]:
         from k3env.node.modules.trtllm_build import argv
 
         configured = found.cmake_arch is not None
@@ -145,6 +190,8 @@ class Work:
             jobs=self.wanted.jobs or self._jobs(),
             configure=configured and not build.same_arch(found, self.wanted.arch),
             clean=not build.same_home(found),
+            dynamic_nvrtc=toolchain.has_cuda and not toolchain.nvrtc_static,
+            generate_fmha=self._has_half_fmha(found),
         )
 
     def _flags(self) -> frozenset[str]:
@@ -157,6 +204,16 @@ class Work:
             step = _steps.Step(f"ask {k3.SCRIPT} for its flags", words, "build")
             raise _steps.failed(self.machine, step, done)
         return checkout.flags(done.text)
+
+    def _has_half_fmha(self, found: Build) -> bool:
+        """Return whether attention kernels lie there that no build has finished, and the script can't tell."""
+        script = scripts.script(self.machine, self.root)
+        return (
+            script is not None
+            and not script.marks_fmha
+            and found.manifest is None
+            and self.machine.is_dir(os.path.join(self.root, k3.FMHA))
+        )
 
     def _jobs(self) -> int:
         left = system.memory(self.machine)
@@ -172,19 +229,14 @@ class Work:
         """
         if self.wanted.container.engine == "none":
             return interpreter.base_python(self.machine).version
-        words = wrap(self.wanted.container, ("python3", "-c", _ASK), repo=self.root, name=self.machine.name)
-        done = self.machine.run(words, timeout_s=_HELP_S, environment=self._environment())
-        answer = done.text.splitlines()[-1:] or [""]
-        version, _, is_base = answer[0].partition(" ")
-        if not done.ok or not re.fullmatch(r"\d+\.\d+", version):
-            raise _steps.failed(self.machine, _steps.Step("start Python in the image", words, "build"), done)
-        if is_base != "True":
+        found = self.toolchain()
+        if not found.is_base:
             raise TaskFailed(
                 "the image's python3 is a virtual environment's, so the build would make none in the checkout",
                 expected="a base interpreter first in the image's PATH", found="a virtual environment's",
                 remedy="use a TensorRT LLM devel image", id="venv.no_python",
             )  # fmt: skip
-        return version
+        return found.python
 
     def _venv(self) -> Venv:
         path = os.path.join(self.root, f".venv-{self._version()}")

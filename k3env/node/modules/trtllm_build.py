@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Optional
 
 from k3env.errors import Refused, TaskFailed
+from k3env.k3 import ages
 from k3env.k3 import build as k3
 from k3env.node.modules import Module
 from k3env.node.modules._parameters import check_commit, check_path
@@ -44,6 +45,8 @@ class TrtllmBuild(Module):
     """The image that the build runs in."""
     environment: dict[str, str] = field(default_factory=dict)
     """Added to the build's environment."""
+    on_login_node: bool = False
+    """Build also where Slurm is configured and no slurmd runs: there a build disturbs everybody."""
     inactivity_s: float = 1800.0
     """How long the build may neither say nor compute anything, seconds."""
 
@@ -183,8 +186,20 @@ class TrtllmBuild(Module):
             )  # fmt: skip
 
 
-def argv(flags: frozenset[str], *, arch: str, jobs: int, configure: bool, clean: bool) -> tuple[str, ...]:
+def argv(
+    flags: frozenset[str],
+    *,
+    arch: str,
+    jobs: int,
+    configure: bool = False,
+    clean: bool = False,
+    dynamic_nvrtc: bool = False,
+    generate_fmha: bool = False,
+) -> tuple[str, ...]:
     """Return the arguments of build_wheel.py, leaving out what this checkout's does not know.
+
+    `configure`: it was configured in another way; `clean`: somewhere else; `dynamic_nvrtc`: there is no static one;
+    `generate_fmha`: its attention kernels may be half of what they must be.
 
     Raises TaskFailed if it does not take an architecture at all.
     """
@@ -199,4 +214,6 @@ def argv(flags: frozenset[str], *, arch: str, jobs: int, configure: bool, clean:
     words += ["-j", str(jobs)] if flags & {"-j", "--job_count"} else []
     words += ["--clean"] if clean and "--clean" in flags else []
     words += ["--configure_cmake"] if configure and "--configure_cmake" in flags else []
+    words += [ages.NVRTC] if dynamic_nvrtc and ages.NVRTC in flags else []
+    words += [ages.GENERATE_FMHA] if generate_fmha and not clean and ages.GENERATE_FMHA in flags else []
     return tuple(words)

@@ -1,0 +1,147 @@
+"""What a checkout is recognised as, and the commands that it would be brought into use with: describe --repo."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from k3env.errors import UsageError
+
+if TYPE_CHECKING:
+    from k3env.k3.variables import Variables
+    from k3env.node.facts.checkout import Checkout
+    from k3env.node.facts.script import Script
+
+
+@dataclass(frozen=True)
+class Recognised:
+    """A checkout on this machine."""
+
+    checkout: Checkout
+    script: Script
+    environments: tuple[str, ...]
+    """Those that are there."""
+
+
+def recognise(path: str) -> Recognised:
+    """Read a checkout; nothing of it is run.
+
+    Raises UsageError for a directory that is none.
+    """
+    from k3env.node.facts import checkout, script, venv
+    from k3env.node.machine import Machine
+
+    machine, root = Machine(), os.path.abspath(path)
+    try:
+        found = script.script(machine, root)
+    except ValueError as error:
+        raise UsageError(f"{root}/scripts/build_wheel.py: {error}", subject=root) from None
+    if found is None:
+        raise UsageError(
+            f"{root} is no checkout of TensorRT LLM",
+            expected="scripts/build_wheel.py in it",
+            found="no such file",
+            remedy="name the checkout's root: --repo PATH",
+        )
+    return Recognised(checkout.recognise(machine, root), found, venv.existing(machine, root))
+
+
+def commands(found: Recognised, variables: Variables) -> list[tuple[str, str]]:
+    """Return what is done, and the command that does it, in order.
+
+    `python3` is the node's, or the image's; jobs follow from its CPUs and memory where the variable says auto.
+    """
+    from k3env.k3 import pins
+    from k3env.node.modules.trtllm_build import argv
+
+    jobs = variables.trtllm_jobs
+    words = argv(frozenset(found.script.flags), arch=variables.trtllm_arch, jobs=jobs if isinstance(jobs, int) else 1)
+    before = ("", *words)
+    unknown = not isinstance(jobs, int)
+    shown = ["JOBS" if unknown and last == "-j" else word for last, word in zip(before, words, strict=False)]
+    python = f"{found.checkout.root}/.venv-X.Y/bin/python"
+    steps = [
+        ("build", _typed("python3", "scripts/build_wheel.py", *shown)),
+        ("install", _typed(python, "-m", "pip", "install", "--no-deps", "-e", found.checkout.root)),
+        ("extras", _typed(python, "-m", "pip", "install", "--no-deps", *_extras(variables))),
+    ]
+    if _wants_fork(found, variables):
+        around = [f"{name}={value}" for name, value in pins.FLASHINFER_ENVIRONMENT.items()]
+        text = pins.flashinfer_requirement(
+            variables.flashinfer_url, variables.flashinfer_commit or pins.FLASHINFER_COMMIT
+        )
+        options = ("--force-reinstall", "--no-deps", "--no-build-isolation", "--no-cache-dir")
+        steps.append(("flashinfer", _typed(*around, python, "-u", "-m", "pip", "install", *options, text)))
+    return steps
+
+
+def as_json(found: Recognised, variables: Variables) -> dict[str, Any]:
+    """Return all of it as JSON."""
+    checkout, script = found.checkout, found.script
+    return {
+        "schema": "k3env.checkout/1",
+        "root": checkout.root,
+        "commit": checkout.commit,
+        "version": checkout.version,
+        "age": script.age,
+        "flags": list(script.flags),
+        "venv": _venv_rule(script),
+        "environments": list(found.environments),
+        "flashinfer": {
+            "asked_for": checkout.asks_for_fork,
+            "commit": checkout.fork_commit,
+            "pin": checkout.flashinfer_pin,
+            "step": variables.flashinfer_step,
+            "installed": _wants_fork(found, variables),
+        },
+        "commands": [{"step": name, "command": text} for name, text in commands(found, variables)],
+    }
+
+
+def as_text(found: Recognised, variables: Variables) -> str:
+    """Return all of it for people."""
+    checkout, script = found.checkout, found.script
+    fork = f"asks for the fork at {checkout.fork_commit or 'a commit that it does not name'}"
+    rows = [
+        ("commit", checkout.commit or "no git checkout"),
+        ("version", checkout.version or "not said"),
+        ("build script", f"{script.age}: {script.told}"),
+        ("submodules", "fetched by the script" if script.fetches_submodules else "must be there before"),
+        ("environment", _venv_rule(script)),
+        ("there now", ", ".join(found.environments) or "none"),
+        ("FlashInfer", fork if checkout.asks_for_fork else "asks for none of its own"),
+        ("its pin", checkout.flashinfer_pin or "none in requirements.txt"),
+    ]
+    width = max(len(name) for name, _ in rows)
+    lines = [checkout.root, *(f"  {name.ljust(width)}  {text}" for name, text in rows), "", "what is done:"]
+    for name, text in commands(found, variables):
+        lines += [f"  {name}", f"    {text}"]
+    return "\n".join(lines)
+
+
+def _venv_rule(script: Script) -> str:
+    from k3env.k3 import ages
+
+    rule = ".venv-X.Y in the checkout, by python3's version"
+    return f"{rule}; with {ages.BUILD_ROOT} ROOT, ROOT/venv-X.Y" if script.has(ages.BUILD_ROOT) else rule
+
+
+def _wants_fork(found: Recognised, variables: Variables) -> bool:
+    step = variables.flashinfer_step
+    return step == "fork" or (step == "auto" and found.checkout.asks_for_fork)
+
+
+def _extras(variables: Variables) -> list[str]:
+    from k3env.k3.pins import EXTRAS
+
+    versions = (variables.fla_core_version, variables.einops_version)
+    return [f"{name}=={version}" if version else name for name, version in zip(EXTRAS, versions, strict=True)]
+
+
+def _typed(*words: str) -> str:
+    """Return a command as a person would type it; assignments in front stay as they are."""
+    return " ".join(
+        word if "=" in word and word.partition("=")[0].isidentifier() else shlex.quote(word) for word in words
+    )

@@ -1,0 +1,142 @@
+"""What a build would find where it runs: tools, the CUDA toolkit, torch, with versions. One process asks for all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Optional, Union
+
+from k3env.node.container import wrap
+from k3env.node.machine import Machine
+from k3env.protocol.container import Container
+from k3env.protocol.finding import Evidence, Unreadable
+
+if TYPE_CHECKING:
+    from k3env.node.process import Completed
+
+ASK_S = 300.0
+"""Seconds; an image may have to be unpacked first."""
+MARK = "k3env-toolchain "
+TOOLS = ("cmake", "nvcc", "patchelf", "git", "git-lfs", "c++", "ninja", "ccache")
+PACKAGES = (
+    "torch",
+    "triton",
+    "transformers",
+    "tensorrt",
+    "nvidia-cutlass-dsl",
+    "flashinfer-python",
+    "pip",
+    "virtualenv",
+)
+
+# Runs in an image's own Python, with nothing but the standard library. Values come by argv.
+_PROGRAM = r"""
+import glob, json, os, platform, re, shutil, subprocess, sys
+from importlib import metadata
+
+def said(*argv):
+    try:
+        pipe, none = subprocess.PIPE, subprocess.DEVNULL
+        done = subprocess.run(argv, stdout=pipe, stderr=subprocess.STDOUT, stdin=none, timeout=20)
+        return done.stdout.decode("utf-8", "replace")
+    except Exception:
+        return ""
+
+def version(tool):
+    if shutil.which(tool) is None:
+        return None
+    found = re.search(r"(?:release |version |[^0-9.])(\d+(?:\.\d+)+)", " " + said(tool, "--version"))
+    return found.group(1) if found else ""
+
+def package(name):
+    try:
+        return metadata.version(name)
+    except Exception:
+        return None
+
+mark, tools, packages, writable = sys.argv[1], sys.argv[2].split(), sys.argv[3].split(), sys.argv[4]
+homes = [home for home in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda") if home]
+static = any(glob.glob(os.path.join(home, where, "libnvrtc_static.a")) for home in homes
+             for where in ("lib64", "lib", "targets/*/lib"))
+print(mark + json.dumps({
+    "architecture": platform.machine(),
+    "python": "%d.%d" % sys.version_info[:2],
+    "is_base": sys.prefix == sys.base_prefix,
+    "tools": {name: version(name) for name in tools},
+    "packages": {name: package(name) for name in packages},
+    "nvrtc_static": static,
+    "has_cuda": any(map(os.path.isdir, homes)),
+    "ngc_pytorch": os.environ.get("NVIDIA_PYTORCH_VERSION") or None,
+    "externally_managed": bool(glob.glob(os.path.join(sys.prefix, "lib", "python*", "EXTERNALLY-MANAGED"))),
+    "writable": os.access(writable, os.W_OK | os.X_OK) if writable else True,
+}))
+"""
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """What is there where a build would run: in an image, or on the node itself."""
+
+    architecture: str
+    """CPU, as uname names it: aarch64 on Grace."""
+    python: str
+    """Of python3 in its PATH: "3.12"."""
+    is_base: bool
+    """Whether that is no virtual environment's: inside one, the build makes none."""
+    tools: dict[str, Optional[str]] = field(default_factory=dict)
+    """Version by tool; None: not there; "": there, and says none."""
+    packages: dict[str, Optional[str]] = field(default_factory=dict)
+    """Version by distribution, of that python3; None: not there."""
+    nvrtc_static: bool = True
+    has_cuda: bool = False
+    ngc_pytorch: Optional[str] = None
+    """NVIDIA_PYTORCH_VERSION: an image that was made from NGC's PyTorch."""
+    externally_managed: bool = False
+    """PEP 668: pip refuses to install into it, and the build needs virtualenv there."""
+    writable: bool = True
+    """Whether the checkout can be written to from there."""
+    source: Evidence = Evidence("")
+
+
+def toolchain(
+    machine: Machine, container: Container, repo: str, environment: Optional[Mapping[str, str]] = None
+) -> Union[Toolchain, Unreadable]:
+    """Ask python3, where the build would run, for all of it at once."""
+    around = dict(environment or {})
+    words = ("python3", "-I", "-c", _PROGRAM, MARK, " ".join(TOOLS), " ".join(PACKAGES), repo)
+    argv = wrap(container, words, repo=repo, environment=around, name=machine.name)
+    done = machine.run(argv, timeout_s=ASK_S, environment=around)
+    shown = Evidence(" ".join((*argv[: len(argv) - len(words)], "python3 …")), done.exit_code, done.evidence().excerpt)
+    lines = [line for line in done.text.splitlines() if line.startswith(MARK)]
+    if not done.ok or not lines:
+        return Unreadable(_silence(done, argv[0]), shown)
+    try:
+        return _read(json.loads(lines[-1][len(MARK) :]), shown)
+    except (ValueError, KeyError, TypeError) as error:
+        return Unreadable(f"what python3 said there is no answer: {type(error).__name__} {error}", shown)
+
+
+def _silence(done: Completed, program: str) -> str:
+    """Say why there is no answer."""
+    if done.exit_code in (126, 127) and done.stderr.startswith(f"{program}: ".encode()):
+        return f"{program} can't be started: {done.stderr.decode('utf-8', 'replace').partition(': ')[2].strip()}"
+    last = (done.stderr.decode("utf-8", "replace").strip() or done.text).splitlines()[-1:]
+    why = "no answer in time" if done.timed_out else f"exit code {done.exit_code}"
+    return ": ".join(("python3 does not answer where the build would run", why, *last))
+
+
+def _read(told: Mapping[str, Any], source: Evidence) -> Toolchain:
+    return Toolchain(
+        str(told["architecture"]),
+        str(told["python"]),
+        bool(told["is_base"]),
+        {str(name): value for name, value in told["tools"].items()},
+        {str(name): value for name, value in told["packages"].items()},
+        bool(told["nvrtc_static"]),
+        bool(told["has_cuda"]),
+        told["ngc_pytorch"],
+        bool(told["externally_managed"]),
+        bool(told["writable"]),
+        source,
+    )

@@ -1,0 +1,241 @@
+"""What is wrong before the first minute of a build, instead of after the seventieth: all of it, each with its remedy.
+
+Every rule is a function of what was read; none starts anything. Sources: scripts/build_wheel.py, the build's own
+documents, and reports of TensorRT LLM: #28 and #72 (LFS), #186, #523, #1028 (memory), #3208 (cmake), #17524 (space).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Optional
+
+from k3env.k3 import build as k3
+from k3env.k3 import platforms
+from k3env.node.facts.gpu import Gpu
+from k3env.node.facts.script import Script
+from k3env.node.facts.toolchain import Toolchain
+from k3env.node.machine import Space
+from k3env.protocol.finding import FAIL, Finding
+
+FIRST_BYTES, AGAIN_BYTES = 63 * k3.GIB, 5 * k3.GIB
+"""What a first build takes, and what one on top of another: 63 GB is what the build's documents say of the image."""
+FIRST_INODES = 400_000
+"""70,000 files of the environment, the rest sources and objects; the report speaks of many more on some checkouts."""
+CMAKE, NVCC = (3, 27), (13, 0)
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What was read of the place where a build is to run."""
+
+    repo: str
+    arch: str
+    script: Script
+    toolchain: Toolchain
+    in_image: bool
+    compiles: bool
+    """The checkout has a CMake project: what is compiled there takes tools, room and memory."""
+    node_architecture: str
+    """CPU of the node."""
+    gpus: tuple[Gpu, ...] = ()
+    """Those of the node; none where it has none, as hosts that only build have."""
+    space: Optional[Space] = None
+    """Free where the checkout is; None: unknown."""
+    is_first: bool = True
+    """Nothing was configured there before."""
+    pointers: tuple[str, ...] = ()
+    """Files that are Git LFS pointers."""
+    submodules_missing: tuple[str, ...] = ()
+    jobs: Optional[int] = None
+    """As asked for; None: they follow from CPUs and memory."""
+    memory_bytes: Optional[int] = None
+    """Free for the build; None: unknown."""
+    torch_requirement: Optional[str] = None
+    """The line of requirements.txt."""
+    venv_torch: bool = False
+    """torch stands in the environment itself."""
+    unreachable: tuple[str, ...] = ()
+    """Hosts that the first configuration downloads from, and that can't be reached; offline caches would serve."""
+    login_node: Optional[str] = None
+    """Why this looks like a login node."""
+
+
+def problems(ground: Ground) -> tuple[Finding, ...]:
+    """Return all that keeps a build from ending well, as failed findings."""
+    rules = (
+        _image, _python, _gpus, _tools, _torch, _prompt, _writable, _pointers, _submodules, _space, _memory, _egress,
+        _login,
+    )  # fmt: skip
+    return tuple(finding for rule in rules if (finding := rule(ground)) is not None)
+
+
+def _image(ground: Ground) -> Optional[Finding]:
+    there = ground.toolchain.architecture
+    if not ground.in_image or there == ground.node_architecture:
+        return None
+    return _problem(
+        "image", f"an image for {ground.node_architecture}", f"one for {there}",
+        "use the image of this architecture: LLM_SBSA_DOCKER_IMAGE in jenkins/current_image_tags.properties on Grace",
+    )  # fmt: skip
+
+
+def _python(ground: Ground) -> Optional[Finding]:
+    if not ground.toolchain.is_base:
+        return _problem(
+            "python", "a base interpreter first in PATH", "a virtual environment's",
+            "leave that environment, or use a TensorRT LLM devel image: inside one, the build makes no .venv-X.Y",
+        )  # fmt: skip
+    if ground.toolchain.externally_managed and ground.toolchain.packages.get("virtualenv") is None:
+        return _problem(
+            "python", "virtualenv beside python3, or a Python that pip may install it into",
+            "neither: this Python is the distribution's (PEP 668)",
+            "install virtualenv there: apt-get install python3-virtualenv",
+        )  # fmt: skip
+    return None
+
+
+def _gpus(ground: Ground) -> Optional[Finding]:
+    seen = {gpu.capability for gpu in ground.gpus if gpu.capability is not None}
+    built = platforms.architectures(ground.arch)
+    for capability in sorted(seen):
+        platform = platforms.platform(capability)
+        if platform is None or platforms.digits(platform.arch) in built:
+            continue
+        told = [platforms.MISMATCHES.get((capability, arch)) for arch in sorted(built)]
+        why = "; ".join(reason for reason in told if reason)
+        return _problem(
+            "arch", f"{platform.arch} for this node's GPUs ({'/'.join(platform.gpus)})", ground.arch,
+            f"set trtllm_arch to {platform.arch}, or build on a host without GPUs{': ' + why if why else ''}",
+        )  # fmt: skip
+    return None
+
+
+def _tools(ground: Ground) -> Optional[Finding]:
+    if not ground.compiles:
+        return None
+    tools = ground.toolchain.tools
+    wrong = [name for name in ("c++", "git", "patchelf") if tools.get(name) is None]
+    told = [f"no {name}" for name in wrong]
+    for name, least in (("cmake", CMAKE), ("nvcc", NVCC)):
+        found = tools.get(name)
+        if found is None:
+            told.append(f"no {name}")
+        elif found and _number(found) < least:
+            told.append(f"{name} {found}")
+    if not told:
+        return None
+    return _problem(
+        "tools", "cmake 3.27, nvcc 13.0, a C++ compiler, git, patchelf, or later ones", ", ".join(told),
+        "build in a TensorRT LLM devel image: set the variable container" if not ground.in_image
+        else "use a devel image of this checkout's time: jenkins/current_image_tags.properties",
+    )  # fmt: skip
+
+
+def _torch(ground: Ground) -> Optional[Finding]:
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    found, line = ground.toolchain.packages.get("torch"), ground.torch_requirement
+    if found is None or line is None:
+        return None
+    try:
+        needed = Requirement(line)
+    except InvalidRequirement:
+        return None
+    # Images bring alphas and local versions, which count.
+    if needed.specifier.contains(found, prereleases=True):
+        return None
+    return _problem(
+        "torch", f"torch {needed.specifier}", f"torch {found} in the image" if ground.in_image else f"torch {found}",
+        "use the image that jenkins/current_image_tags.properties of this checkout names",
+    )  # fmt: skip
+
+
+def _prompt(ground: Ground) -> Optional[Finding]:
+    if ground.script.has("--yes") or not ground.venv_torch or ground.toolchain.ngc_pytorch is None:
+        return None
+    return _problem(
+        "prompt", "no torch in the environment itself", "torch in .venv-X.Y, about which this checkout's script asks",
+        "uninstall it there: .venv-X.Y/bin/python -m pip uninstall torch",
+    )  # fmt: skip
+
+
+def _writable(ground: Ground) -> Optional[Finding]:
+    if ground.toolchain.writable:
+        return None
+    return _problem(
+        "writable", f"{ground.repo} writable where the build runs", "it can't be written to from there",
+        "mount it read-write, and build as the user who owns it: set k3_user",
+    )  # fmt: skip
+
+
+def _pointers(ground: Ground) -> Optional[Finding]:
+    if not ground.pointers:
+        return None
+    more = f" and {len(ground.pointers) - 3} more" if len(ground.pointers) > 3 else ""
+    return _problem(
+        "lfs", "the files themselves", f"Git LFS pointers: {', '.join(ground.pointers[:3])}{more}",
+        f"git -C {ground.repo} lfs pull, or set lfs: true in git_checkout",
+    )  # fmt: skip
+
+
+def _submodules(ground: Ground) -> Optional[Finding]:
+    if not ground.submodules_missing or ground.script.fetches_submodules:
+        return None
+    return _problem(
+        "submodules", "all submodules", f"missing: {', '.join(ground.submodules_missing[:3])}",
+        f"git -C {ground.repo} submodule update --init --recursive",
+    )  # fmt: skip
+
+
+def _space(ground: Ground) -> Optional[Finding]:
+    if ground.space is None or not ground.compiles:
+        return None
+    wanted = FIRST_BYTES if ground.is_first else AGAIN_BYTES
+    inodes = FIRST_INODES if ground.is_first else 0
+    if ground.space.free_bytes >= wanted and ground.space.free_inodes >= inodes:
+        return None
+    return _problem(
+        "space", f"{wanted // k3.GIB} GiB and {inodes} inodes free at {ground.repo}",
+        f"{ground.space.free_bytes / k3.GIB:.1f} GiB and {ground.space.free_inodes} inodes",
+        "make room, or take another filesystem; see df -h, df -i and your quota",
+    )  # fmt: skip
+
+
+def _memory(ground: Ground) -> Optional[Finding]:
+    if ground.jobs is None or ground.memory_bytes is None or not ground.compiles:
+        return None
+    if ground.jobs * k3.JOB_BYTES <= ground.memory_bytes or ground.jobs == 1:
+        return None
+    fitting = max(1, ground.memory_bytes // k3.JOB_BYTES)
+    return _problem(
+        "memory", f"{ground.jobs * k3.JOB_BYTES // k3.GIB} GiB of memory for {ground.jobs} jobs",
+        f"{ground.memory_bytes / k3.GIB:.0f} GiB free", f"set trtllm_jobs to {fitting}, or to auto",
+    )  # fmt: skip
+
+
+def _egress(ground: Ground) -> Optional[Finding]:
+    if not ground.unreachable or not ground.is_first or not ground.script.fetches_content:
+        return None
+    return _problem(
+        "egress", "the hosts that the first configuration downloads from",
+        f"not reached: {', '.join(ground.unreachable)}",
+        "set https_proxy, or fill the caches on a host with egress: invoke fetch",
+    )  # fmt: skip
+
+
+def _login(ground: Ground) -> Optional[Finding]:
+    if ground.login_node is None:
+        return None
+    return _problem(
+        "login", "a compute node, or a host for building", ground.login_node,
+        "build on a compute node, or say that this host may: trtllm_build with on_login_node: true",
+    )  # fmt: skip
+
+
+def _problem(what: str, expected: str, found: str, remedy: str) -> Finding:
+    return Finding(f"trtllm.before.{what}", FAIL, expected=expected, found=found, remedy=remedy)
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])

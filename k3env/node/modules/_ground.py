@@ -1,0 +1,110 @@
+"""Read the ground of a build: everything that `_before_build` judges, in the few seconds before the first minute."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Optional
+
+from k3env.k3 import build as k3
+from k3env.node import git_content
+from k3env.node.facts import egress, system
+from k3env.node.facts.gpu import Gpu, gpus
+from k3env.node.facts.script import Script
+from k3env.node.facts.toolchain import Toolchain
+from k3env.node.modules._before_build import Ground
+from k3env.protocol.finding import Unreadable
+
+if TYPE_CHECKING:
+    from k3env.node.facts.build import Build
+    from k3env.node.machine import Machine, Space
+    from k3env.node.modules.trtllm_build import TrtllmBuild
+
+SOURCES = ("github.com:443", "pypi.org:443", "download.pytorch.org:443")
+"""From where the first configuration and its requirements come. Source: 3rdparty and requirements.txt."""
+SLURM = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf")
+
+
+def look(
+    machine: Machine,
+    wanted: TrtllmBuild,
+    found: Build,
+    script: Script,
+    toolchain: Toolchain,
+    environment: dict[str, str],
+) -> Ground:
+    """Read all of it."""
+    is_first = found.cmake_arch is None
+    left = system.memory(machine)
+    known = [value for value in (left.available, left.cpu_nodes, left.cgroup) if value is not None]
+    fetches = is_first and script.fetches_content and not _is_filled({**machine.environment, **environment})
+    return Ground(
+        wanted.repo,
+        wanted.arch,
+        script,
+        toolchain,
+        wanted.container.engine != "none",
+        machine.is_file(os.path.join(wanted.repo, k3.CMAKE_LISTS)),
+        machine.architecture() if wanted.container.engine != "none" else toolchain.architecture,
+        _gpus(machine),
+        _space(machine, wanted.repo),
+        is_first,
+        git_content.lfs_pointers(machine, wanted.repo),
+        git_content.absent_submodules(machine, wanted.repo),
+        wanted.jobs,
+        min(known, default=None),
+        _torch(machine, wanted.repo),
+        _own_torch(machine, wanted.repo, toolchain.python),
+        egress.unreached(SOURCES, {**machine.environment, **environment}) if fetches else (),
+        None if wanted.on_login_node else _login_node(machine),
+    )
+
+
+def _gpus(machine: Machine) -> tuple[Gpu, ...]:
+    """Return the node's GPUs; a host that builds may have none, and a driver that hangs is another check's."""
+    found = gpus(machine).nvml
+    return () if isinstance(found, Unreadable) else found
+
+
+def _space(machine: Machine, repo: str) -> Optional[Space]:
+    try:
+        return machine.space(repo)
+    except OSError:
+        return None
+
+
+def _torch(machine: Machine, repo: str) -> Optional[str]:
+    path = os.path.join(repo, k3.REQUIREMENTS)
+    lines = machine.text(path).splitlines() if machine.is_file(path) else []
+    found = (line.partition("#")[0].strip() for line in lines)
+    return next((line for line in found if re.match(r"torch\s*[<>=!~]", line)), None)
+
+
+def _own_torch(machine: Machine, repo: str, python: str) -> bool:
+    return machine.is_dir(os.path.join(repo, f".venv-{python}", "lib", f"python{python}", "site-packages", "torch"))
+
+
+def _is_filled(environment: dict[str, str]) -> bool:
+    """Return whether sources come from a cache that was filled beforehand."""
+    cache = environment.get("TRTLLM_FETCHCONTENT_CACHE", "")
+    return bool(cache and os.path.isdir(cache) and os.listdir(cache)) or "GITHUB_MIRROR" in environment
+
+
+def _login_node(machine: Machine) -> Optional[str]:
+    """Return why this looks like a login node: Slurm is configured here, and no slurmd takes its jobs.
+
+    In a job's step slurmstepd is around, so that a node of one is never taken for a login node.
+    """
+    if "SLURM_JOB_ID" in machine.environment:
+        return None
+    config = next((path for path in SLURM if machine.is_file(path)), None)
+    if config is None:
+        return None
+    for pid in machine.list("/proc"):
+        if pid.isdecimal():
+            try:
+                if machine.text(f"/proc/{pid}/comm").strip() in ("slurmd", "slurmstepd"):
+                    return None
+            except OSError:
+                continue
+    return f"a login node: {config} is here, and no slurmd runs"

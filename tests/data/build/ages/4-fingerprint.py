@@ -1,0 +1,41 @@
+"""A stand-in of TensorRT LLM's scripts/build_wheel.py with a fingerprint: its flags and telling words."""
+
+import argparse
+
+STAMP = ".generation_complete"
+FINGERPRINT = ".cmake_configure_args.sha256"
+
+
+def parser() -> argparse.ArgumentParser:
+    flags = argparse.ArgumentParser()
+    flags.add_argument("--build_type", "-b", default="Release", choices=["Release", "RelWithDebInfo", "Debug"])
+    flags.add_argument("--generator", "-G", default="")
+    flags.add_argument("--cuda_architectures", "-a")
+    flags.add_argument("--install", "-i", action="store_true")
+    flags.add_argument("--clean", "-c", action="store_true")
+    flags.add_argument("--clean_wheel", action="store_true")
+    flags.add_argument("--configure_cmake", action="store_true")
+    flags.add_argument("--use_ccache", action="store_true")
+    flags.add_argument("--fast_build", "-f", action="store_true")
+    flags.add_argument("--job_count", "-j", type=int, nargs="?", const=1)
+    flags.add_argument("--cpp_only", "-l", action="store_true")
+    flags.add_argument("--extra-cmake-vars", "-D", action="append", default=[])
+    flags.add_argument("--skip_building_wheel", "-s", action="store_true")
+    flags.add_argument("--linking_install_binary", action="store_true")
+    flags.add_argument("--no-venv", action="store_true")
+    flags.add_argument("--configure-only", action="store_true")
+    flags.add_argument("--use-3rdparty-cache", action="store_true")
+    flags.add_argument("--nvrtc_dynamic_linking", action="store_true")
+    flags.add_argument("--skip-stubs", action="store_true")
+    flags.add_argument("--generate_fmha", action="store_true")
+    for name in ("nccl", "nixl", "mooncake"):
+        flags.add_argument(f"--{name}_root")
+    flags.add_argument("--yes", "-y", action="store_true")
+    flags.add_argument("--build_root")
+    flags.add_argument("--out-of-tree", action="store_true")
+    flags.add_argument("--python_only", action="store_true")
+    return flags
+
+
+if __name__ == "__main__":
+    print(vars(parser().parse_args()))

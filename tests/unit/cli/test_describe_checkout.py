@@ -1,0 +1,73 @@
+"""describe --repo: what a checkout is recognised as, without running anything of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DATA = Path(__file__).parents[2] / "data" / "build" / "ages"
+FORK = 'pip install "flashinfer-python[cu13] @ git+https://github.com/x/y.git@b6cc594918baf76c40c3a6236fd53f0f8fb9d2dc"'
+
+
+def described(root: Path, *more: str) -> dict[str, Any]:
+    argv = [sys.executable, "-m", "k3env.cli", "describe", "--repo", str(root), "--output", "json", *more]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "requirements.txt").write_text("flashinfer-python==0.6.16\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("age", "name"), [("1-before", "before"), ("2-kimi-k3", "kimi k3"), ("3-build-root", "build root")]
+)
+def test_the_commands_of_each_age(root: Path, age: str, name: str) -> None:
+    (root / "scripts" / "build_wheel.py").write_text((DATA / f"{age}.py").read_text())
+    found = described(root)
+    assert found["age"] == name and found["commit"] is None
+    yes = " --yes" if age != "1-before" else ""
+    words = f"python3 scripts/build_wheel.py --cuda_architectures 103-real --skip_building_wheel{yes} -j JOBS"
+    commands = {row["step"]: row["command"] for row in found["commands"]}
+    assert list(commands) == ["build", "install", "extras"] and commands["build"] == words
+    assert "--no-deps fla-core einops" in commands["extras"]
+    assert ("ROOT/venv-X.Y" in found["venv"]) is (age == "3-build-root")
+
+
+def test_a_guide_that_asks_for_the_fork_adds_its_step(root: Path) -> None:
+    (root / "scripts" / "build_wheel.py").write_text((DATA / "2-kimi-k3.py").read_text())
+    (root / "examples" / "kimi_k3").mkdir(parents=True)
+    (root / "examples" / "kimi_k3" / "README.md").write_text(FORK)
+    found = described(root, "--extra-vars", "trtllm_arch=100-real", "--extra-vars", "trtllm_jobs=8")
+    commands = {row["step"]: row["command"] for row in found["commands"]}
+    assert "--cuda_architectures 100-real" in commands["build"] and "-j 8" in commands["build"]
+    assert commands["flashinfer"].startswith("BUILD_NVEP=0 ") and "--force-reinstall" in commands["flashinfer"]
+    assert "flashinfer" not in {
+        row["step"] for row in described(root, "--extra-vars", "flashinfer_step=none")["commands"]
+    }
+
+
+def test_nothing_of_the_checkout_is_run(root: Path) -> None:
+    text = (DATA / "2-kimi-k3.py").read_text()
+    (root / "scripts" / "build_wheel.py").write_text(f"{text}\nopen({str(root / 'ran')!r}, 'w')\n")
+    described(root)
+    assert not (root / "ran").exists()
+
+
+@pytest.mark.parametrize(("text", "told"), [(None, "is no checkout of TensorRT LLM"), ("def (", "no Python")])
+def test_what_is_no_checkout_is_said(root: Path, text: str | None, told: str) -> None:
+    if text is not None:
+        (root / "scripts" / "build_wheel.py").write_text(text)
+    argv = [sys.executable, "-m", "k3env.cli", "describe", "--repo", str(root)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and told in " ".join(done.stderr.split()) and "Traceback" not in done.stderr
