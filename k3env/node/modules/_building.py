@@ -153,7 +153,8 @@ class Work:
         if isinstance(found, Unreadable):
             raise TaskFailed(
                 found.reason, expected="python3 that starts where the build runs",
-                remedy="see whether the image's name is right, and whether its engine works for this user",
+                remedy="install it, or see PATH" if "can't be started" in found.reason
+                else "see whether the image's name is right, and whether its engine works for this user",
                 id="trtllm.no_python", evidence=(found.evidence,) if found.evidence else (),
             )  # fmt: skip
         self._asked.append(found)
