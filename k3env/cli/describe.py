@@ -66,7 +66,7 @@ class Described:
 def describe(**raw: Any) -> int:
     """Print what hosts would be told: each distinct plan, and every variable with its value and its origin."""
     parse_choice("output", str(raw["output"]), ("text", "json"))
-    repo = raw.pop("repo")
+    repo = raw.pop("repo", None)
     options = parse(raw)
     if repo is not None:
         return _describe_checkout(str(repo), options)
