@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional
 
 from k3env.errors import TaskFailed
-from k3env.k3.diagnoses import diagnose
 from k3env.protocol.finding import printable
 
 if TYPE_CHECKING:
@@ -77,6 +76,8 @@ def failure(message: str, done: Completed, root: str) -> TaskFailed:
             remedy="see that the git server, or the filesystem, answers; then run it again", id="git.timeout",
             evidence=(done.evidence(),),
         )  # fmt: skip
+    from k3env.k3.diagnoses import diagnose
+
     text = (done.stderr + done.stdout).decode("utf-8", "replace")
     match = diagnose("git", text)
     said = printable(match.line if match else (text.strip().splitlines() or [f"exit code {done.exit_code}"])[-1])

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Optional
 
 from k3env.errors import TaskFailed
-from k3env.k3.diagnoses import Match, diagnose
+from k3env.k3.diagnoses import Match, diagnose, last_errors
 from k3env.node.progress import Meter
 from k3env.protocol.finding import Evidence, excerpt, printable
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from k3env.node.process import Completed
 
 _KILLED = (-9, 137)
+_SHOWN = 300
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,9 @@ def failed(machine: Machine, step: Step, done: Completed) -> TaskFailed:
     output = done.stdout + done.stderr
     # A build that was itself killed says nothing; its shell would have said this.
     said = output + (b"\nKilled" if done.exit_code in _KILLED and not done.timed_out else b"")
-    match = diagnose(step.tool, said.decode("utf-8", "replace")) if done.started else None
+    text = said.decode("utf-8", "replace")
+    match = diagnose(step.tool, text) if done.started else None
+    lines = (match.line,) if match else last_errors(text) if done.started else ()
     log = None if step.logs is None else os.path.join(step.logs, f"{machine.name}.log")
     what = _ending(step, done)
     command = _typed(machine, step)
@@ -78,10 +81,10 @@ def failed(machine: Machine, step: Step, done: Completed) -> TaskFailed:
     return TaskFailed(
         f"{step.title} failed: {match.diagnosis.cause if match else what}",
         expected=f"`{command}` to succeed",
-        found=f"{what}: {printable(match.line)}" if match else what,
+        found=f"{what}: {printable(lines[-1])[:_SHOWN]}" if lines else what,
         remedy=_remedy(match, done, log),
         id=match.diagnosis.id if match else f"{step.tool}.failed",
-        evidence=(*_quoted(match, tail), tail),
+        evidence=(*_quoted(lines, tail), tail),
     )
 
 
@@ -108,15 +111,15 @@ def _remedy(match: Optional[Match], done: Completed, log: Optional[str]) -> str:
     elif not done.started:
         advice = "install it, or see PATH"
     else:
-        advice = "see what its output says"
+        advice = "see what its output says: no diagnosis fits it"
     return f"{advice}; log: {log}" if log else advice
 
 
-def _quoted(match: Optional[Match], tail: Evidence) -> tuple[Evidence, ...]:
-    """Return the line that says what went wrong, unless the tail shows it."""
-    if match is None or printable(match.line) in tail.excerpt:
+def _quoted(lines: Sequence[str], tail: Evidence) -> tuple[Evidence, ...]:
+    """Return the lines that say what went wrong, unless the tail shows them."""
+    if all(printable(line) in tail.excerpt for line in lines):
         return ()
-    return (Evidence(tail.source, tail.exit_code, excerpt(match.line.encode())),)
+    return (Evidence(tail.source, tail.exit_code, excerpt("\n".join(lines).encode())),)
 
 
 def _log(machine: Machine, directory: Optional[str]) -> IO[bytes]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Optional
 from k3env.errors import TaskFailed
 from k3env.node.modules import Module
 from k3env.protocol.container import Container
-from k3env.protocol.finding import Change, Finding
+from k3env.protocol.finding import Change, Finding, printable
 
 if TYPE_CHECKING:
     from k3env.node.machine import Machine
@@ -144,11 +144,16 @@ class Command(Module):
         )
 
     def _failed(self, message: str, done: Completed, expected: str) -> TaskFailed:
+        from k3env.k3.diagnoses import diagnose
+
         found = f"no end after {done.duration_s:.0f} s" if done.timed_out else f"exit code {done.exit_code}"
+        match = diagnose("run", (done.stdout + done.stderr).decode("utf-8", "replace"))
+        advice = "raise timeout_s if it needs longer" if done.timed_out else "see what it said"
         return TaskFailed(
-            f"{message}: {self._words()}: {found}", expected=expected, found=found,
-            remedy="raise timeout_s if it needs longer" if done.timed_out else "see what it said",
-            evidence=(done.evidence(),), id="command.failed",
+            f"{message}: {self._words()}: {match.diagnosis.cause if match else found}", expected=expected,
+            found=f"{found}: {printable(match.line)}" if match else found,
+            remedy=match.diagnosis.remedy if match else advice,
+            evidence=(done.evidence(),), id=match.diagnosis.id if match else "command.failed",
         )  # fmt: skip
 
     def _words(self) -> str:

@@ -100,6 +100,15 @@ def test_what_a_failed_command_says(machine: Watched) -> None:
     assert (evidence.exit_code, evidence.excerpt) == (3, "why")
 
 
+def test_a_failed_command_is_told_by_its_meaning(machine: Watched) -> None:
+    said = "ModuleNotFoundError: No module named 'transformers'"
+    with pytest.raises(TaskFailed, match="a devel image") as caught:
+        Command(("sh", "-c", f'echo "{said}" >&2; exit 1'), read_only=True).judge(machine, Profile())
+    finding = caught.value.finding
+    assert finding.id == "run.devel_image" and "release-style image" in (finding.remedy or "")
+    assert finding.found == f"exit code 1: {said}"
+
+
 def test_a_command_that_takes_too_long(machine: Watched) -> None:
     begun = time.monotonic()
     with pytest.raises(TaskFailed, match="no end after"):

@@ -10,11 +10,13 @@ import pytest
 import yaml
 
 from k3env.k3 import build, pins
-from k3env.k3.diagnoses import TABLES, diagnose
+from k3env.k3.diagnoses import TABLES, diagnose, last_errors
 
 DATA = os.path.join(os.path.dirname(__file__), "..", "..", "data", "build")
 with open(os.path.join(DATA, "diagnoses.yaml"), encoding="utf-8") as file:
     SAMPLES: list[dict[str, Any]] = yaml.safe_load(file)
+with open(os.path.join(DATA, "harmless.yaml"), encoding="utf-8") as file:
+    HARMLESS: list[str] = yaml.safe_load(file)
 ROWS = [row for table in TABLES.values() for row in table]
 
 
@@ -26,11 +28,40 @@ def test_output_means_what_its_row_says(sample: dict[str, Any]) -> None:
     assert found.line in [line.strip() for line in sample["output"].splitlines()]
 
 
+@pytest.mark.parametrize("tool", TABLES)
+@pytest.mark.parametrize("line", HARMLESS)
+def test_what_a_healthy_run_says_too_means_nothing(line: str, tool: str) -> None:
+    found = diagnose(tool, f"{line}\nerror: something that nobody knows\n")
+    assert found is None, found
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=[f"{at}-{sample['id']}" for at, sample in enumerate(SAMPLES)])
+def test_what_is_harmless_hides_nothing(sample: dict[str, Any]) -> None:
+    quiet = [line for line in HARMLESS if not line.startswith("WARNING: ")]
+    found = diagnose(sample["tool"], "\n".join([*quiet, sample["output"], *quiet]))
+    assert found is not None and found.diagnosis.id == sample["id"]
+
+
 def test_every_row_has_a_sample_a_remedy_and_a_source() -> None:
     assert {row.id for row in ROWS} == {sample["id"] for sample in SAMPLES}
     assert [row.id for row in ROWS if not (row.cause and row.remedy and row.source)] == []
     assert len({row.id for row in ROWS}) == len(ROWS)
     assert {row.id.partition(".")[0] for row in ROWS} == set(TABLES)
+
+
+def test_what_nothing_fits_is_told_by_its_last_errors() -> None:
+    output = """
+    /src/kernel.cpp:12:3: error: use of undeclared identifier 'foo'
+    /src/kernel.cpp:88:9: warning: unused variable 'error' [-Wunused]
+    [ 88%] Building CXX object error/fatal.cpp.o
+    gmake[2]: *** [CMakeFiles/Makefile2:677: all] Error 2
+    subprocess.CalledProcessError: Command 'cmake --build .' returned non-zero exit status 2.
+    """
+    assert diagnose("build", output) is None
+    assert last_errors(output) == ("/src/kernel.cpp:12:3: error: use of undeclared identifier 'foo'",)
+    assert last_errors("gmake: *** [Makefile:166: all] Error 2") == ("gmake: *** [Makefile:166: all] Error 2",)
+    assert last_errors("all is well") == ()
+    assert last_errors("\n".join(f"error: {number}" for number in range(9)), 2) == ("error: 7", "error: 8")
 
 
 def test_colours_and_unknown_words() -> None:

@@ -1,0 +1,148 @@
+"""What the output of a failed git means."""
+
+from __future__ import annotations
+
+from k3env.k3.diagnosis import EGRESS, Diagnosis
+
+GIT = (
+    Diagnosis(
+        "git.ownership",
+        r"detected dubious ownership|unsafe repository",
+        "the checkout belongs to another user, so git does not trust it",
+        "run as its owner (k3_user), or, as this user, name it: git config --global --add safe.directory",
+        "git, safe.directory",
+    ),
+    Diagnosis(
+        "git.host_key",
+        r"Host key verification failed|REMOTE HOST IDENTIFICATION HAS CHANGED",
+        "the git server's host key is unknown here, or has changed",
+        "compare it with what the server's owner publishes, then add it to this user's ~/.ssh/known_hosts",
+        "OpenSSH's own words",
+    ),
+    Diagnosis(
+        "git.auth",
+        r"Permission denied \(.*(publickey|password)|could not read (Username|Password)|terminal prompts disabled"
+        r"|Authentication (failed|required)|Invalid username or (password|token)|requested URL returned error: 40[13]"
+        r"|Repository not found|repository '.*' not found|requested URL returned error: 404",
+        "the git server does not let us in, or has no such repository",
+        "see the URL, and this user's key or credential helper; nobody is asked for a password",
+        "git's own words; git hosts answer 'not found' to those who may not look",
+    ),
+    Diagnosis(
+        "git.no_commit",
+        r"not our ref|couldn't find remote ref|unadvertised object|reference is not a tree"
+        r"|did not match any file\(s\) known to git|bad object [0-9a-f]{40}|Could not parse object",
+        "the repository has no such commit",
+        "see commit and URL: a commit of a fork or of a pull request is not in the upstream repository; for a "
+        "submodule, `git submodule sync --recursive`",
+        "git's own words",
+    ),
+    Diagnosis(
+        "git.certificate",
+        r"certificate verification failed|SSL certificate problem",
+        "the git server's certificate is not trusted here",
+        "set GIT_SSL_CAINFO to the site's certificate bundle in the task's environment",
+        "git's own words",
+    ),
+    Diagnosis(
+        "git.proxy",
+        r"Received HTTP code \d+ from proxy|CONNECT tunnel failed|Could not resolve proxy",
+        "the proxy does not let us through",
+        "see https_proxy, http_proxy and no_proxy in the task's environment, and what the proxy allows",
+        "curl's own words",
+    ),
+    Diagnosis(
+        "git.busy",
+        r"requested URL returned error: (429|5\d\d)|rate limit",
+        "the git server is overloaded, or limits us",
+        "run it again later, or set trtllm_url to a mirror",
+        "git's own words",
+    ),
+    Diagnosis(
+        "git.lfs_missing",
+        r"git-lfs: (command )?not found|'lfs' is not a git command|git-lfs filter-process: .*not found",
+        "git-lfs is not installed",
+        "install the package git-lfs (apt-get install git-lfs, dnf install git-lfs)",
+        "git's own words",
+    ),
+    Diagnosis(
+        "git.lfs_quota",
+        r"over its data quota|exceeded its LFS budget",
+        "the repository has used up its LFS quota",
+        "use a mirror of the repository",
+        "github's own words",
+    ),
+    Diagnosis(
+        "git.lfs_object",
+        r"Object does not exist on the server|Repository or object not found|error downloading object|Smudge error",
+        "the server does not have an LFS file",
+        "see that the mirror has the LFS files too (`git lfs push --all`)",
+        "git-lfs's own words",
+    ),
+    Diagnosis(
+        "git.network",
+        r"Could not resolve (host|hostname)|Failed to connect to|Connection (timed out|refused|reset)"
+        r"|Network is unreachable|No route to host|early EOF|unexpected disconnect|RPC failed|the remote end hung up"
+        r"|SSL_ERROR_SYSCALL|gnutls_handshake\(\) failed|GnuTLS recv error|dial tcp|i/o timeout",
+        "the git server is out of reach, or the connection broke",
+        f"{EGRESS}; then run it again",
+        "git's own words",
+    ),
+    Diagnosis(
+        "git.not_a_repository",
+        r"does not appear to be a git repository|Could not read from remote repository|not a git repository",
+        "there is no git repository at the URL",
+        "see the URL",
+        "git's own words",
+    ),
+    Diagnosis(
+        "git.corrupt",
+        r"index file corrupt|bad index file|object file \S+ is empty|loose object \S+ .*is corrupt"
+        r"|packfile \S+ .*cannot be",
+        "files of git in the checkout are damaged: a disk that was full, or a node that went down",
+        "move the checkout aside and clone it anew",
+        "git's own words",
+    ),
+    Diagnosis(
+        "git.lock",
+        r"Unable to create '.*\.lock': File exists|Another git process seems to be running|cannot lock ref",
+        "another git works in this checkout, or one was cut off",
+        "see that no git runs there on any node, then remove the lock file",
+        "git's own words",
+    ),
+    Diagnosis(
+        "git.untracked",
+        r"untracked working tree files would be (overwritten|removed)|The following (untracked|ignored) .*overwritten",
+        "files that git does not track stand where the wanted commit has its own",
+        "move them away",
+        "git's own words",
+    ),
+    Diagnosis(
+        "git.local_changes",
+        r"Your local changes to the following files would be overwritten|commit your changes or stash them",
+        "local changes stand where the wanted commit changes something",
+        "commit or stash them",
+        "git's own words",
+    ),
+    Diagnosis(
+        "git.transport",
+        r"transport '\w+' not allowed",
+        "git does not allow this kind of URL, here or in a submodule",
+        "use https or ssh",
+        "git, protocol.allow",
+    ),
+    Diagnosis(
+        "git.disk",
+        r"No space left on device|Disk quota exceeded",
+        "the disk or the quota is full",
+        "make room; see `df -h` and `df -i`",
+        "git's own words",
+    ),
+    Diagnosis(
+        "git.not_writable",
+        r"Permission denied|Read-only file system|insufficient permission",
+        "this user may not write there",
+        "run as the owner of the checkout (k3_user)",
+        "git's own words",
+    ),
+)

@@ -1,0 +1,162 @@
+"""What the output of a failed pip means."""
+
+from __future__ import annotations
+
+from k3env.k3.diagnosis import EGRESS, Diagnosis
+
+PIP = (
+    Diagnosis(
+        "pip.externally_managed",
+        r"externally-managed-environment",
+        "the system's Python refuses pip: it is managed by the distribution (PEP 668)",
+        "build in a TensorRT LLM image (`container`); or, on a machine of your own, set PIP_BREAK_SYSTEM_PACKAGES=1 in "
+        "the task's environment",
+        "PEP 668",
+    ),
+    Diagnosis(
+        "pip.no_venv",
+        r"ensurepip is not available|No module named (venv|virtualenv|ensurepip)",
+        "the base interpreter can't make a virtual environment",
+        "install its venv package (apt-get install python3-venv)",
+        "Debian's python3-venv",
+    ),
+    Diagnosis(
+        "pip.missing",
+        r"No module named '?pip\b",
+        "the environment has no pip",
+        "move the environment aside and build it anew",
+        "pip's own words",
+    ),
+    Diagnosis(
+        "pip.certificate",
+        r"CERTIFICATE_VERIFY_FAILED|certificate verify failed",
+        "the index's certificate is not trusted here",
+        "set PIP_CERT to the site's certificate bundle in the task's environment",
+        "pip's own words",
+    ),
+    Diagnosis(
+        "pip.proxy",
+        r"Cannot connect to proxy|ProxyError|Tunnel connection failed|407 Proxy Authentication",
+        "the proxy does not let us through",
+        "see https_proxy, http_proxy and no_proxy in the task's environment, and what the proxy allows",
+        "pip's own words",
+    ),
+    Diagnosis(
+        "pip.network",
+        r"Failed to establish a new connection|Temporary failure in name resolution|Name or service not known"
+        r"|Network is unreachable|Max retries exceeded|NewConnectionError|ConnectTimeoutError|Read timed out",
+        "the package index is out of reach",
+        f"{EGRESS}; offline, set no_index and find_links",
+        "pip's own words",
+    ),
+    Diagnosis(
+        "pip.unreachable",
+        r"Retrying \(Retry\(.*(NewConnectionError|ConnectTimeoutError|ReadTimeoutError|Read timed out"
+        r"|RemoteDisconnected)",
+        "the package index does not answer",
+        f"{EGRESS}; offline, set no_index and find_links",
+        "pip's own words: a warning for each try, then an index without versions",
+        also=r"\(from versions: none\)|No matching distribution found for",
+    ),
+    Diagnosis(
+        "pip.wheelhouse",
+        r"Location '.*' is ignored: it is neither a file nor a directory",
+        "a directory of wheels is not there",
+        "see find_links, and that the node, or the container, sees that path",
+        "pip's own words",
+        also=r"No matching distribution found for",
+    ),
+    Diagnosis(
+        "pip.index_busy",
+        r"\b(429 Client|50\d Server) Error",
+        "the package index is overloaded, or limits us",
+        "run it again later, or name a mirror: index_url",
+        "pip's own words",
+    ),
+    Diagnosis(
+        "pip.platform",
+        r"is not a supported wheel on this platform",
+        "a wheel is for another Python or processor: GB200 and GB300 hosts are aarch64",
+        "have wheels for this processor and the environment's Python",
+        "pip's own words",
+    ),
+    Diagnosis(
+        "pip.python",
+        r"requires a different Python",
+        "a package does not take the environment's Python",
+        "ask for a version that does",
+        "pip's own words",
+    ),
+    Diagnosis(
+        "pip.index_refused",
+        r"\b(401|403) Client Error",
+        "the package index refuses us",
+        "see the index's URL and its credentials (a netrc file, or index_url as a secret)",
+        "pip's own words",
+    ),
+    Diagnosis(
+        "pip.conflict",
+        r"ResolutionImpossible|conflicting dependencies",
+        "the requirements contradict each other, or a constraint of this machine's pip",
+        "loosen one of the named requirements, or install with no_deps",
+        "pip's own words",
+    ),
+    Diagnosis(
+        "pip.no_match",
+        r"No matching distribution found for|Could not find a version that satisfies the requirement",
+        "the index has no such package or version for this Python and processor",
+        "see name and version, index_url and find_links, and the environment's Python",
+        "pip's own words",
+    ),
+    Diagnosis(
+        "pip.hash",
+        r"DO NOT MATCH THE HASHES|hash mismatch",
+        "a download is not what it should be",
+        "run it again with no_cache; if it stays, the mirror is wrong",
+        "pip's own words",
+    ),
+    Diagnosis(
+        "pip.no_record",
+        r"uninstall-no-record-file|RECORD file was not found|uninstall-distutils-installed-package",
+        "an installed package has no list of its files, so pip can't remove it",
+        "remove its files and its .dist-info by hand, then run it again",
+        "pip's own words",
+    ),
+    Diagnosis(
+        "pip.build_requirement",
+        r"BackendUnavailable|Cannot import '[\w.]+'|ModuleNotFoundError: No module named '(setuptools|wheel|packaging"
+        r"|tvm_ffi|apache_tvm_ffi|hatchling|scikit_build_core|pybind11)'|invalid command 'bdist_wheel'",
+        "with no_build_isolation, what the package is built with must be in the environment, and is not",
+        "install its build requirements first (for FlashInfer: setuptools>=77, packaging>=24, apache-tvm-ffi)",
+        "pip's own words; FlashInfer, pyproject.toml",
+    ),
+    Diagnosis(
+        "pip.not_writable",
+        r"Permission denied: '/[^']*/(site|dist)-packages|\[Errno 13\]",
+        "this user may not write there",
+        "run as the owner of the environment (k3_user); in a container, use one whose Python this user may write, or "
+        "that has virtualenv>=20.29.1 installed",
+        "pip's own words",
+    ),
+    Diagnosis(
+        "pip.disk",
+        r"No space left on device|Disk quota exceeded|Errno 28\b|Errno 122\b",
+        "the disk or the quota is full",
+        "make room there, and in pip's temporary directory (TMPDIR)",
+        "pip's own words",
+    ),
+    Diagnosis(
+        "pip.stale_handle",
+        r"Stale file handle|Errno 116\b",
+        "a file on a shared filesystem vanished while it was used",
+        "see that nothing else writes into this environment, then run it again",
+        "pytorch#173679",
+    ),
+    Diagnosis(
+        "pip.option",
+        r"no such option: ",
+        "the environment's pip is too old for an option",
+        "upgrade it: `python -m pip install -U 'pip>=23'` with the environment's python",
+        "pip's own words",
+    ),
+)

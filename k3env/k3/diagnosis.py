@@ -1,0 +1,27 @@
+"""Diagnosis: what a line of output means; and the advice that several share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What a line of output means."""
+
+    id: str
+    """The id of the finding; its first word is the tool."""
+    pattern: str
+    """A regular expression, searched in each line."""
+    cause: str
+    remedy: str
+    source: str
+    """Where the wording was read, or who reported it; issues are TensorRT LLM's unless said otherwise."""
+    also: str = ""
+    """What another line must say too; only then a warning counts, such as pip's of a connection that it tries again."""
+
+
+IMAGE = "build in the image that jenkins/current_image_tags.properties names, or a TensorRT LLM devel image"
+LFS = "run `git lfs install && git lfs pull` in the checkout, or set `lfs: true` in git_checkout"
+DISK = "make room: a build needs about 63 GB, its temporary files more; see `df -h` and `df -i`"
+EGRESS = "see that this node reaches it: DNS, proxy (`https_proxy`), or name a mirror that it reaches"
