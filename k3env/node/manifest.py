@@ -32,6 +32,8 @@ class Manifest:
     flags: tuple[str, ...] = ()
     image: str = ""
     """The container's image; "": built on the node itself."""
+    image_key: str = ""
+    """What tells that image from others of its name; "": nothing does."""
     python: str = ""
     """Of the environment: "3.12"."""
     versions: dict[str, str] = field(default_factory=dict)

@@ -21,6 +21,7 @@ from k3env.protocol.profile import Profile
 
 NO_VENV = "no whole environment; see venv.present"
 NAMED = 5
+UNSEEN = "what the image has installed is not known: the tag `build` asks it, once"
 CUBIN, JIT_CACHE = "flashinfer-cubin", "flashinfer-jit-cache"
 FLA, LARGE_FLA = "fla-core", "flash-linear-attention"
 
@@ -75,7 +76,7 @@ def shadowed(shadows: Optional[Shadows], profile: Profile) -> Finding:
     if shadows is None:
         return skip(NO_VENV)
     if not shadows.base_seen:
-        return unknown("the image's packages are not seen from outside")
+        return unknown(UNSEEN)
     other = {name: both for name, both in shadows.hidden.items() if both[0] != both[1]}
     if other:
         return fail(
@@ -111,9 +112,7 @@ def consistent(unmet: Optional[Unmet], profile: Profile) -> Finding:
         told = [f"{name} requires {', '.join(lacking[:2])}" for name, lacking in sorted(unmet.unmet.items())]
         more = f" and {len(told) - NAMED} more" if len(told) > NAMED else ""
         if unmet.base_unseen:
-            return skip(
-                f"the image's packages are not seen from outside; of the environment's own {len(told)} need them"
-            )
+            return skip(f"{UNSEEN}; of the environment's own {len(told)} need them")
         return fail(
             expected="what each package requires",
             found="; ".join(told[:NAMED]) + more,

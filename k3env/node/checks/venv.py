@@ -8,7 +8,7 @@ from k3env.k3 import build as k3
 from k3env.k3.pins import EXTRAS, FLASHINFER, FLASHINFER_ENVIRONMENT, flashinfer_requirement
 from k3env.node import requirements
 from k3env.node.checks import check, fail, passed, skip, unknown
-from k3env.node.checks._conflicts import consistent, entry_points, fla_owner, shadowed, trio
+from k3env.node.checks._conflicts import UNSEEN, consistent, entry_points, fla_owner, shadowed, trio
 from k3env.node.facts import checkout as checkouts
 from k3env.node.facts import packages as installed
 from k3env.node.facts import venv as venvs
@@ -68,7 +68,7 @@ def pins(packages: Optional[Packages], profile: Profile) -> Finding:
         expected, found, remedy = ("; ".join(column) for column in zip(*wrong))
         return fail(expected=expected, found=found, remedy=remedy, subject=packages.venv)
     if unseen:
-        return unknown(f"{', '.join(unseen)}: not in {packages.venv}; the image's packages are not seen from outside")
+        return unknown(f"{', '.join(unseen)}: not in {packages.venv}; {UNSEEN}")
     return passed(
         ", ".join(f"{name} {packages.found[name].version}" for name in (k3.PACKAGE, *EXTRAS) if name in packages.found)
     )
@@ -102,7 +102,7 @@ def flashinfer(packages: Optional[Packages], checkout: Optional[Checkout], profi
     if problem is None:
         return passed(packages.found[FLASHINFER].origin, _other_commit(checkout, profile))
     if problem == "absent" and packages.base_unseen:
-        return unknown(f"{FLASHINFER}: not in {packages.venv}; the image's packages are not seen from outside")
+        return unknown(f"{FLASHINFER}: not in {packages.venv}; {UNSEEN}")
     remedy = f"run the tag `deps`, or, with your mirror's URL: {command.format(venv=packages.venv)} '{text}'"
     return fail(expected=expected, found=f"{FLASHINFER} {problem}", remedy=remedy, subject=packages.venv)
 

@@ -10,7 +10,7 @@ from typing import Optional
 
 from k3env.k3 import pins
 from k3env.node import requirements
-from k3env.node.facts import deadline
+from k3env.node.facts import deadline, image_packages
 from k3env.node.facts import packages as installed
 from k3env.node.facts import venv as venvs
 from k3env.node.facts.packages import Sites
@@ -85,14 +85,11 @@ def shadows(machine: Machine, profile: Profile) -> Optional[Shadows]:
     own = installed.listed(machine, found.site)
     if not found.system_site_packages:
         return Shadows(found.path, source=Evidence(found.site, excerpt="it sees no packages but its own"))
-    if profile.container.engine != "none":
+    below = _below(machine, found, profile)
+    if below is None:
         return Shadows(found.path, base_seen=False, source=Evidence(found.site))
-    below: dict[str, str] = {}
-    for place in installed.base_sites(machine, found):
-        for name, infos in installed.listed(machine, place).items():
-            below.setdefault(name, infos[0])
     hidden = {
-        name: (_version(infos[0]), _version(below[name]))
+        name: (_version(infos[0]), below[name])
         for name, infos in own.items()
         if name in below and pins.is_protected(name)
     }
@@ -128,9 +125,8 @@ def unmet(machine: Machine, profile: Profile) -> Optional[Unmet]:
             lacking = requirements.unmet(found.requires, frozenset(), sites.version, sites.venv)
             if lacking:
                 missing[name] = lacking
-    unseen = sites.venv.system_site_packages and profile.container.engine != "none"
     source = Evidence(sites.venv.site, excerpt="\n".join(_lines(missing)))
-    return Unmet(sites.venv.path, len(names), missing, unseen, source)
+    return Unmet(sites.venv.path, len(names), missing, sites.base_unseen, source)
 
 
 def _lines(missing: dict[str, tuple[str, ...]]) -> Iterator[str]:
@@ -145,7 +141,23 @@ def _venv(machine: Machine, profile: Profile) -> Optional[Venv]:
 
 def _sites(machine: Machine, profile: Profile) -> Optional[Sites]:
     found = _venv(machine, profile)
-    return None if found is None else Sites(machine, found, with_base=profile.container.engine == "none")
+    return None if found is None else installed.sites(machine, found, _root(found, profile), profile.container)
+
+
+def _below(machine: Machine, venv: Venv, profile: Profile) -> Optional[dict[str, str]]:
+    """Return the versions of what an environment's base has; None for an image of which nothing is known."""
+    if profile.container.engine != "none":
+        known = image_packages.recorded(machine, _root(venv, profile), profile.container)
+        return None if known is None or known.python != venv.version else known.versions
+    below: dict[str, str] = {}
+    for place in installed.base_sites(machine, venv):
+        for name, infos in installed.listed(machine, place).items():
+            below.setdefault(name, _version(infos[0]))
+    return below
+
+
+def _root(venv: Venv, profile: Profile) -> str:
+    return profile.paths.repo or venvs.root_of(venv.path)
 
 
 def _version(info: str) -> str:

@@ -9,6 +9,7 @@ from typing import Optional, Union
 
 from k3env.node.facts import deadline
 from k3env.node.machine import Machine
+from k3env.protocol.container import Container
 from k3env.protocol.finding import Evidence, Unreadable, excerpt
 from k3env.protocol.profile import Profile
 
@@ -68,7 +69,12 @@ class Architecture:
 @deadline(5.0)
 def image(machine: Machine, profile: Profile) -> Image:
     """Read the head of the image file. Source: the superblock, 96 bytes, in the kernel's squashfs_fs.h."""
-    path = file(profile)
+    return look(machine, profile.container)
+
+
+def look(machine: Machine, container: Container) -> Image:
+    """Read the head of the image file that a container is of."""
+    path = named(container)
     if path is None:
         return Image(None)
     status = machine.stat(path)
@@ -122,8 +128,13 @@ def architecture(machine: Machine, profile: Profile) -> Architecture:
 
 def file(profile: Profile) -> Optional[str]:
     """Return the image's path where the variable `container` names a file, as enroot has them."""
-    name = profile.container.image
-    if profile.container.engine != "enroot" or not (name.endswith((".sqsh", ".squashfs")) or os.path.isabs(name)):
+    return named(profile.container)
+
+
+def named(container: Container) -> Optional[str]:
+    """Return the path of a container's image, or None where it is no file."""
+    name = container.image
+    if container.engine != "enroot" or not (name.endswith((".sqsh", ".squashfs")) or os.path.isabs(name)):
         return None
     return name
 

@@ -6,12 +6,14 @@ import ast
 import json
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Optional
 
 from k3env.k3.pins import RECORDED, normalised
 from k3env.node.facts import venv as venvs
 from k3env.node.machine import Machine
+from k3env.protocol.container import Container
 from k3env.protocol.finding import Evidence
 from k3env.protocol.profile import Profile
 
@@ -73,17 +75,25 @@ class Packages:
     several: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Names with several .dist-info directories in the environment: an installation was cut off."""
     base_unseen: bool = False
-    """The environment sees the packages of an image, which are not seen from outside."""
+    """The environment sees the packages of an image, and what those are isn't known."""
     source: Evidence = Evidence("")
 
 
 class Sites:
     """The places where an environment's packages are, each listed once."""
 
-    def __init__(self, machine: Machine, venv: Venv, with_base: bool = True) -> None:
-        """`with_base`: also those of the base interpreter, where the environment sees them."""
+    def __init__(
+        self, machine: Machine, venv: Venv, with_base: bool = True, image: Optional[Mapping[str, str]] = None
+    ) -> None:
+        """`with_base`: also those of the base interpreter, where the environment sees them.
+
+        `image`: what the image has installed that this interpreter lies in, name to version.
+        """
         self._machine = machine
         self.venv = venv
+        self._image = image or {} if venv.system_site_packages else {}
+        self.base_unseen = venv.system_site_packages and not with_base and image is None
+        """Whether the environment sees packages that can't be seen from here: those of an image."""
         base = base_sites(machine, venv) if with_base and venv.system_site_packages else ()
         self._listed = [(place, listed(machine, place)) for place in (venv.site, *base)]
 
@@ -95,13 +105,14 @@ class Sites:
     def version(self, name: str) -> Optional[str]:
         """Return the version of a distribution, the environment's own before its base's."""
         found = self._info(name)
-        return None if found is None else _version(self._machine, *found)
+        return self._image.get(normalised(name)) if found is None else _version(self._machine, *found)
 
     def distribution(self, name: str) -> Optional[Distribution]:
         """Read a distribution, the environment's own before its base's."""
         found = self._info(name)
         if found is None:
-            return None
+            brought = self._image.get(normalised(name))
+            return None if brought is None else Distribution(normalised(name), brought, "")
         return read(self._machine, *found, is_own=found[0] == self.venv.site)
 
     def versions(self, names: tuple[str, ...]) -> dict[str, str]:
@@ -113,6 +124,8 @@ class Sites:
                 vcs = _direct_url(self._machine, os.path.join(*place)).get("vcs_info")
                 commit = vcs.get("commit_id") if isinstance(vcs, dict) else None
                 found[name] = _version(self._machine, *place) + (f" @ {commit}" if commit else "")
+            elif normalised(name) in self._image:
+                found[name] = self._image[normalised(name)]
         return found
 
     def _info(self, name: str) -> Optional[tuple[str, str]]:
@@ -128,18 +141,30 @@ def packages(machine: Machine, profile: Profile) -> Optional[Packages]:
     found = venvs.venv(machine, profile)
     if found is None or found.unfinished:
         return None
-    # The packages of an image are not seen from outside.
-    in_image = profile.container.engine != "none"
-    sites = Sites(machine, found, with_base=not in_image)
-    read_ones = ((name, sites.distribution(name)) for name in WATCHED)
-    several = ((name, sites.several(name)) for name in WATCHED)
+    seen = sites(machine, found, profile.paths.repo or venvs.root_of(found.path), profile.container)
+    read_ones = ((name, seen.distribution(name)) for name in WATCHED)
+    several = ((name, seen.several(name)) for name in WATCHED)
     return Packages(
         found.path,
         {name: item for name, item in read_ones if item is not None},
         {name: infos for name, infos in several if infos},
-        in_image and found.system_site_packages,
+        seen.base_unseen,
         Evidence(found.site),
     )
+
+
+def sites(machine: Machine, venv: Venv, root: str, container: Container) -> Sites:
+    """Return where an environment's packages are; those of an image, as it was asked for them once.
+
+    `root` is the checkout, or the environment of its own, where that was written down.
+    """
+    if container.engine == "none":
+        return Sites(machine, venv)
+    from k3env.node.facts.image_packages import recorded
+
+    brought = recorded(machine, root, container) if venv.system_site_packages else None
+    fits = brought is not None and brought.python == venv.version
+    return Sites(machine, venv, with_base=False, image=brought.versions if brought is not None and fits else None)
 
 
 def listed(machine: Machine, site: str) -> dict[str, tuple[str, ...]]:

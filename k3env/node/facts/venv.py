@@ -120,6 +120,12 @@ def find(machine: Machine, repo: str, container: Container) -> Optional[str]:
     return os.path.join(repo, there[0]) if len(there) == 1 else named
 
 
+def root_of(path: str) -> str:
+    """Return where what is known of an environment is kept: its checkout if it is one's, else itself."""
+    parent, name = os.path.split(path)
+    return parent if NAMED.match(name) else path
+
+
 def expected(machine: Machine, repo: str, container: Container) -> Optional[str]:
     """Return where a build makes the environment: `.venv-X.Y`, by the base interpreter's version.
 

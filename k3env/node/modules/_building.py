@@ -14,10 +14,9 @@ from k3env.k3 import build as k3
 from k3env.k3.pins import RECORDED
 from k3env.node import git_content, manifest
 from k3env.node.container import wrap
-from k3env.node.facts import build, checkout, interpreter, system, venv
+from k3env.node.facts import build, checkout, image_packages, interpreter, packages, system, venv
 from k3env.node.facts import script as scripts
 from k3env.node.facts import toolchain as toolchains
-from k3env.node.facts.packages import Sites
 from k3env.node.modules import _before_build, _ground, _steps
 from k3env.node.modules._pip import ENVIRONMENT, Pip, refuse_moves, usable
 from k3env.protocol.finding import Unreadable
@@ -109,22 +108,28 @@ class Work:
     def install(self) -> None:
         """Install the package from the checkout, so that what is imported is what was built."""
         pip = self._pip(self._venv())
-        sites = Sites(self.machine, pip.venv, with_base=self.wanted.container.engine == "none")
+        pip.see_image()
+        sites = packages.sites(self.machine, pip.venv, self.root, self.wanted.container)
         if self.wanted.install == "no_deps":
             pip.install("install TensorRT LLM", "--no-deps", "-e", ".", cwd=self.root)
             return
         if pip.can_resolve(sites):
             moves = pip.resolution("see what installing would move", "-e", ".", cwd=self.root)
             moves.pop(k3.PACKAGE, None)
-            image = pip.versions_in_image() if self.wanted.container.engine != "none" else {}
+            image = pip.versions_in_image() if sites.base_unseen else {}
             refuse_moves(moves, lambda name: sites.version(name) or image.get(name))
         pip.install("install TensorRT LLM", "-e", ".", cwd=self.root)
+
+    def see_image(self) -> None:
+        """Make known what the image has installed."""
+        self._pip(self._venv()).see_image()
 
     def record(self, flags: tuple[str, ...]) -> None:
         """Write the manifest, last of all."""
         found = build.look(self.machine, self.root)
         made = self._venv()
-        sites = Sites(self.machine, made, with_base=self.wanted.container.engine == "none")
+        self._pip(made).see_image()
+        sites = packages.sites(self.machine, made, self.root, self.wanted.container)
         manifest.write(
             self.machine,
             self.root,
@@ -136,6 +141,7 @@ class Work:
                 submodules=git_content.submodule_commits(self.machine, self.root),
                 flags=flags,
                 image=self.wanted.container.image,
+                image_key=image_packages.key(self.machine, self.wanted.container),
                 python=made.version or "",
                 versions=sites.versions(RECORDED),
                 artefacts=build.artefacts(self.machine, self.root, {}),

@@ -93,6 +93,14 @@ class Pip:
             raise _steps.failed(self.machine, step, done)
         return {normalised(name): version for name, version in json.loads(lines[-1]).items()}
 
+    def see_image(self) -> None:
+        """Make known what the image has installed, if anything depends on that.
+
+        Raises TaskFailed if that can't be had.
+        """
+        if self.container.engine != "none" and self.venv.system_site_packages:
+            see_image(self.machine, self.root, self.container, self._all())
+
     def _step(self, title: str, arguments: tuple[str, ...], cwd: Optional[str]) -> _steps.Step:
         return _steps.Step(
             title=title,
@@ -126,6 +134,20 @@ class Pip:
                 remedy="put them into ~/.netrc, or let $NETRC name such a file", id="pip.credentials",
             )  # fmt: skip
         return {**ENVIRONMENT, **self.environment}
+
+
+def see_image(machine: Machine, root: str, container: Container, environment: Mapping[str, str]) -> None:
+    """Ask an image for its packages, unless that was done before.
+
+    Raises TaskFailed if that can't be had.
+    """
+    from k3env.node.facts import image_packages
+
+    try:
+        image_packages.ensure(machine, root, container, environment)
+    except image_packages.NoAnswer as error:
+        step = _steps.Step("ask the image for its packages", error.done.argv, "build")
+        raise _steps.failed(machine, step, error.done) from None
 
 
 def refuse_moves(moves: Mapping[str, str], version_of: Callable[[str], Optional[str]]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Optional
@@ -91,12 +90,9 @@ class PipPackages(Module):
     @property
     def root(self) -> str:
         """The checkout, also where only its environment is named; else the environment."""
-        from k3env.node.facts.venv import NAMED
+        from k3env.node.facts.venv import root_of
 
-        if self.checkout is not None or self.venv is None:
-            return self.checkout or ""
-        parent, name = os.path.split(self.venv)
-        return parent if NAMED.match(name) else self.venv
+        return self.checkout or root_of(self.venv or "")
 
     def writes(self) -> tuple[str, ...]:
         """Return the checkout's root, or the environment."""
@@ -129,6 +125,7 @@ class PipPackages(Module):
 
         venv = usable(self._venv(machine), self._where(machine) or f"of {self.root}")
         pip = self._pip(machine, venv)
+        pip.see_image()
         pending = self._pending(machine, venv)
         self._refuse_moves(pip, tuple(item.needed for item in pending))
         for flag in FLAGS:
@@ -142,13 +139,14 @@ class PipPackages(Module):
     def judge(self, machine: Machine, profile: Profile) -> tuple[Finding, ...]:
         """Name what packages that were installed without dependencies declare that they need, and that is not there."""
 
-        # What an image brings is not seen from outside.
-        if not self.no_deps or self.container.engine != "none" or not self._is_asked_for(machine):
+        if not self.no_deps or not self._is_asked_for(machine):
             return ()
         venv = self._venv(machine)
         if venv is None or venv.unfinished:
             return ()
         sites, findings = self._sites(machine, venv), []
+        if sites.base_unseen:
+            return ()
         for needed in map(parse, self.packages):
             found = sites.distribution(needed.name)
             missing = unmet(found.requires, frozenset(needed.extras), sites.version, venv) if found else ()
@@ -193,9 +191,9 @@ class PipPackages(Module):
         return None if path is None else venv.read(machine, path, in_image=self.container.engine != "none")
 
     def _sites(self, machine: Machine, venv: Venv) -> Sites:
-        from k3env.node.facts.packages import Sites
+        from k3env.node.facts.packages import sites
 
-        return Sites(machine, venv, with_base=self.container.engine == "none")
+        return sites(machine, venv, self.root, self.container)
 
     def _pip(self, machine: Machine, venv: Venv) -> Pip:
         from k3env.node.modules._pip import Pip
@@ -214,7 +212,7 @@ class PipPackages(Module):
                 continue
             refuse_several(sites, needed.name)
             found = sites.distribution(needed.name)
-            if found is None and needed.url is None and self.container.engine != "none" and venv.system_site_packages:
+            if found is None and needed.url is None and sites.base_unseen:
                 image = self._pip(machine, venv).versions_in_image() if image is None else image
                 version = image.get(normalised(needed.name))
                 found = Distribution(normalised(needed.name), version, "") if version else None
@@ -256,7 +254,7 @@ class PipPackages(Module):
                 expected="pip 22.2 or later", found=f"pip {sites.version('pip')}",
                 remedy=f"{pip.venv.python} -m pip install -U pip, or set no_deps: true", id="pip.too_old",
             )  # fmt: skip
-        is_seen = self.container.engine == "none" or not any(map(is_protected, moves))
+        is_seen = not sites.base_unseen or not any(map(is_protected, moves))
         image = {} if is_seen else pip.versions_in_image()
 
         def version_of(name: str) -> Optional[str]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from k3env.node.facts.build import Build
     from k3env.node.facts.venv import Venv
     from k3env.node.machine import Machine
+    from k3env.node.manifest import Manifest
     from k3env.protocol.profile import Profile
 
 EXCLUDED = "/.k3env/"
@@ -69,7 +70,8 @@ class TrtllmBuild(Module):
 
     def changes(self, machine: Machine) -> tuple[Change, ...]:
         """Return what differs: the environment, the build, the installation."""
-        return (*self._venv_changes(machine), *self._build_changes(machine), *self._install_changes(machine))
+        changes = (*self._venv_changes(machine), *self._build_changes(machine), *self._install_changes(machine))
+        return changes or self._image_changes(machine)
 
     def apply(self, machine: Machine, changes: tuple[Change, ...]) -> None:
         """Mend the environment, build, install, and write down what was made, each only where it is needed.
@@ -96,13 +98,22 @@ class TrtllmBuild(Module):
             work.install()
         if built:
             work.record(flags)
+        elif self._image_changes(machine):
+            work.see_image()
 
     def judge(self, machine: Machine, profile: Profile) -> tuple[Finding, ...]:
-        """Warn of a build that was made from local changes."""
+        """Warn of a build that was made from local changes, or in another image of the same name."""
         from k3env.node import manifest
 
         made = manifest.read(machine, self.repo)
-        if made is None or made.dirty is None or made.commit != self.commit:
+        if made is None or made.commit != self.commit:
+            return ()
+        return (*self._dirty(made), *self._other_image(machine, made))
+
+    def _dirty(self, made: Manifest) -> tuple[Finding, ...]:
+        from k3env.node import manifest
+
+        if made.dirty is None:
             return ()
         return (
             Finding(
@@ -112,6 +123,35 @@ class TrtllmBuild(Module):
                 remedy=f"commit or discard them, remove {manifest.path(self.repo)}, and build again",
             ),
         )  # fmt: skip
+
+    def _other_image(self, machine: Machine, made: Manifest) -> tuple[Finding, ...]:
+        from k3env.node import manifest
+        from k3env.node.facts import image_packages
+
+        now = image_packages.key(machine, self.container) if made.image_key else ""
+        if not now or now == made.image_key or made.image != self.container.image:
+            return ()
+        return (
+            Finding(
+                "trtllm.image", "warn", "warn", subject=made.image,
+                message=f"TensorRT LLM was built in another image than {made.image} now is",
+                expected=f"the image {made.image_key[:12]}, in which it was built", found=now[:12],
+                remedy="see that their torch and CUDA are the same; if not, "
+                f"remove {manifest.path(self.repo)}, and build again",
+            ),
+        )  # fmt: skip
+
+    def _image_changes(self, machine: Machine) -> tuple[Change, ...]:
+        """Return that an image is to be asked what it has installed, if it is not known, and can be kept."""
+        from k3env.node.facts import image_packages
+
+        venv = self._venv(machine)
+        if self.container.engine == "none" or venv is None or not venv.system_site_packages:
+            return ()
+        if image_packages.recorded(machine, self.repo, self.container) is not None:
+            return ()
+        known = image_packages.key(machine, self.container)
+        return (Change(f"packages of {self.container.image}", "not recorded", "recorded"),) if known else ()
 
     def _venv_path(self, machine: Machine) -> Optional[str]:
         from k3env.node.facts import venv
