@@ -78,8 +78,8 @@ def key(machine: Machine, container: Container) -> str:
         return container.image.partition("@sha256:")[2]
     words = (container.engine, "image", "inspect", "--format", "{{.Id}}", container.image)
     done = machine.run(words, timeout_s=_KEY_S)
-    found = _DIGEST.fullmatch(done.text.strip())
-    return found[1] if found and done.ok else ""
+    digest = _DIGEST.fullmatch(done.text.strip())
+    return digest[1] if digest and done.ok else ""
 
 
 def recorded(machine: Machine, root: str, container: Container) -> Optional[ImagePackages]:

@@ -14,14 +14,19 @@ from pathlib import Path
 
 import pytest
 
+from k3env.node import checks, manifest
 from k3env.node.cancel import Cancel, Cancelled
 from k3env.node.container import own_name, removal, sweep, wrap
+from k3env.node.facts import image_packages
 from k3env.node.modules.command import Command
-from k3env.protocol.profile import Profile
+from k3env.node.modules.pip_packages import PipPackages
+from k3env.node.modules.trtllm_build import TrtllmBuild
+from k3env.protocol.profile import Paths, Profile
 from tests import engine
 from tests.engine import Podman
 from tests.unit.node import ground
-from tests.unit.node.ground import Watched
+from tests.unit.node.ground import Watched, wheel
+from tests.unit.node.test_trtllm_build import checkout
 
 pytestmark = pytest.mark.skipif(bool(engine.missing()), reason=engine.missing() or "an engine is here")
 # It does not end by SIGTERM, as a build whose shell waits for it doesn't.
@@ -135,6 +140,60 @@ def test_work_in_a_container_counts_as_work(podman: Podman, machine: Watched) ->
 
 def test_removing_what_is_not_there_is_no_error(podman: Podman, machine: Watched) -> None:
     assert machine.run(removal("podman", own_name("run-host-task"))).ok
+
+
+def test_a_build_and_its_packages_in_the_image_and_then_nothing(
+    podman: Podman, machine: Watched, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    podman.brings("torch", "3.0")
+    podman.brings("einops", "0.8.1")
+    base = tmp_path_factory.getbasetemp()
+    template = ground.environment(base, tmp_path / "environment")
+    config = template / "pyvenv.cfg"
+    seeing = config.read_text().replace("packages = false", "packages = true")
+    config.unlink()
+    config.write_text(seeing)
+    repo = tmp_path / "TensorRT-LLM"
+    files = checkout()
+    # Two mounts can't be linked to each other.
+    files["scripts/build_wheel.py"] = files["scripts/build_wheel.py"].replace("os.link", "shutil.copy2")
+    head = ground.commit(repo, "first", **files)
+    wheel(tmp_path / "wheels", "fla-core", "0.5.2", "einops", "torch>=3")
+    container = podman.container(tmp_path)
+    here = {"PIP_NO_BUILD_ISOLATION": "0", "FAKE_VENV": str(template), "FAKE_CALLS": str(tmp_path / "calls")}
+    build = TrtllmBuild(str(repo), head, jobs=3, environment=here, container=container)
+    extras = PipPackages(
+        ("fla-core", "einops"),
+        checkout=str(repo),
+        no_index=True,
+        find_links=(str(tmp_path / "wheels"),),
+        container=container,
+    )
+    ground.perform(build, machine)
+    ground.perform(extras, machine)
+    assert podman.names() == []
+    made = manifest.read(machine, str(repo))
+    assert made is not None and made.image == engine.IMAGE
+    assert made.versions == {"torch": "3.0", "einops": "0.8.1", "fla-core": "0.5.2"}
+    machine.started.clear()
+    assert build.changes(machine) == () and extras.changes(machine) == ()
+    assert build.judge(machine, Profile()) == () and extras.judge(machine, Profile()) == ()
+    assert {argv[:3] for argv in machine.started} <= {("podman", "image", "inspect")}, "a container was started"
+    profile = Profile(paths=Paths(repo=str(repo)), container=container)
+    for id in ("venv.shadowed", "venv.pins", "venv.pip_check", "venv.present"):
+        (rule,) = checks.select((id,))
+        judged = checks.judge(rule, {fact: fact(machine, profile) for fact in rule.facts}, profile)
+        assert judged.status == "pass", judged
+    # Another image of that name: what it has is asked anew, and nothing is built.
+    podman.said("import", "--quiet", "--change", f"ENV PATH={engine.PREFIX}/bin:/usr/bin:/bin", "--change",
+                "LABEL other=1", str(podman.home / "image.tar"), engine.IMAGE)  # fmt: skip
+    podman.brings("triton", "3.6.0")
+    (change,) = ground.perform(build, machine)
+    assert change.what == f"packages of {engine.IMAGE}"
+    assert (tmp_path / "calls").read_text().count("103-real") == 1
+    known = image_packages.recorded(machine, str(repo), container)
+    assert known is not None and known.versions["triton"] == "3.6.0"
+    assert [finding.id for finding in build.judge(machine, Profile())] == ["trtllm.image"]
 
 
 def begun(podman: Podman, machine: Watched) -> subprocess.Popen[bytes]:

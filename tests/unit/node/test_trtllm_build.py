@@ -74,13 +74,9 @@ def on(base: Path, root: Path, repo: Path, commits: tuple[str, str], *paths: Pat
     return Ground(repo, commits, machine, calls)
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Ground:
-    """A checkout that is built."""
-    root, base = tmp_path_factory.mktemp("made"), tmp_path_factory.getbasetemp()
-    ground.environment(base, root / "unused")
-    repo = root / "TensorRT-LLM"
-    files = {
+def checkout() -> dict[str, str]:
+    """The files of a checkout."""
+    return {
         "scripts/build_wheel.py": SCRIPT.read_text(),
         "setup.py": SETUP,
         "pyproject.toml": '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n',
@@ -89,7 +85,15 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Ground:
         "tensorrt_llm/version.py": '__version__ = "1.3.0"\n',
         "cpp/kernel.cu": "1",
     }
-    first = commit(repo, "first", **files)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Ground:
+    """A checkout that is built."""
+    root, base = tmp_path_factory.mktemp("made"), tmp_path_factory.getbasetemp()
+    ground.environment(base, root / "unused")
+    repo = root / "TensorRT-LLM"
+    first = commit(repo, "first", **checkout())
     second = commit(repo, "second", **{"cpp/kernel.cu": "2"})
     found = on(base, root, repo, (first, second))
     changes = perform(found.module, found.machine)
