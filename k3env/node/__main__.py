@@ -121,7 +121,7 @@ def supervised(name: str, started: float) -> int:
     said = os.read(receiver, 16) if select.select([receiver], [], [], max(left, 0.1))[0] else None
     if said is None:
         try:
-            from k3env.node.collector import end_tree
+            from k3env.node.trees import end_tree
 
             end_tree(child)
         except Exception:

@@ -6,7 +6,6 @@ When those at work are slow, as many again join them, so that what hangs holds u
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import select
@@ -18,6 +17,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Callable, NoReturn, Optional, TypeVar, Union
 
+from k3env.node.trees import end_tree, reap
 from k3env.protocol import codec
 from k3env.protocol.finding import Unreadable
 
@@ -30,7 +30,6 @@ PATIENCE_S = 0.015
 ENTER_S = 10.0
 """What a child may take to begin its first value."""
 
-_PAUSES_S = (0.0, 0.001, 0.01, 0.1)
 _JOB, _HEAD = struct.Struct("<H"), struct.Struct("<cHI")
 _BEGUN, _ANSWER = b"b", b"a"
 _OVER = "not read: the time of this context was over before"
@@ -256,36 +255,6 @@ def _queue(numbers: Iterable[int]) -> int:
     finally:
         os.close(sender)
     return receiver
-
-
-def end_tree(pid: int) -> None:
-    """End a child and all that it started, in whatever session; what is in an endless wait stays."""
-    for number in (pid, *descendants(pid)):
-        with contextlib.suppress(OSError):
-            os.kill(number, signal.SIGKILL)
-
-
-def reap(pids: list[int]) -> None:
-    """Collect those children that have ended; what is in an endless wait stays."""
-    for pause in _PAUSES_S:
-        if not pids:
-            return
-        time.sleep(pause)
-        pids = [pid for pid in pids if not os.waitpid(pid, os.WNOHANG)[0]]
-
-
-def descendants(pid: int) -> list[int]:
-    """Return what a process started, what that started, and so on: field 4 of /proc/PID/stat is the parent."""
-    parents: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{name}/stat", "rb") as file:
-                parent = int(file.read(4096).rpartition(b")")[2].split()[1])
-                parents.setdefault(parent, []).append(int(name))
-    found = [pid]
-    for number in found:
-        found += parents.get(number, [])
-    return found[1:]
 
 
 def _say(sender: int, kind: bytes, number: int, said: bytes = b"") -> None:

@@ -380,7 +380,7 @@ def test_ctrl_c_and_sigterm_leave_no_reader_behind(where: Path) -> None:
 
 
 def _sleeps(pid: int) -> list[int]:
-    from k3env.node.collector import descendants
+    from k3env.node.trees import descendants
 
     found = []
     for number in descendants(pid):
