@@ -108,9 +108,10 @@ class Variables:
             "k3env_state_dir",
         ):
             _check_path(name, getattr(self, name))
-        if self.hf_token is not None and self.hf_token.startswith("hf_"):
+        if self.hf_token not in (None, _REFERRED_TO):
             raise ValueError(
-                "hf_token must be a reference such as {secret: env:HF_TOKEN}: plans and files show the rest"
+                "hf_token must be {secret: env:NAME}, {secret: file:PATH} or {secret: prompt}, in the inventory or in a"
+                " file that --extra-vars @FILE names: anything else would be seen in plans and files"
             )
         for name in ("fla_core_version", "einops_version"):
             _check_version(name, getattr(self, name))
