@@ -1,4 +1,4 @@
-"""What the output of a failed build, pip, git or run means, and what to do: pattern, cause, remedy, source.
+"""What the output of a failed build, pip, git, enroot or run means, and what to do: pattern, cause, remedy, source.
 
 Rows are tried in their order, and the special ones stand first. A build runs pip and git, and pip runs git, so a
 failed build is looked up in all three tables. Lines that a healthy run says as well are passed over.
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from k3env.k3.diagnoses_build import BUILD
+from k3env.k3.diagnoses_enroot import ENROOT
 from k3env.k3.diagnoses_git import GIT
 from k3env.k3.diagnoses_pip import PIP
 from k3env.k3.diagnoses_run import RUN
@@ -26,7 +27,7 @@ class Match:
 
 
 def diagnose(tool: str, output: str) -> Optional[Match]:
-    """Return what the output of a failed `build`, `pip`, `git` or `run` means, or None."""
+    """Return what the output of a failed `build`, `pip`, `git`, `enroot` or `run` means, or None."""
     lines = [_plain(line) for line in output.splitlines()]
     telling = [line for line in lines if not _HARMLESS.search(line)]
     for row in (row for name in _LOOKED_UP[tool] for row in TABLES[name]):
@@ -70,10 +71,11 @@ _PASSED_ON = re.compile(
     r"|returned non-zero exit status|^compilation terminated|Failed building wheel for|metadata-generation-failed"
 )
 
-TABLES = {"build": BUILD, "pip": PIP, "git": GIT, "run": RUN}
+TABLES = {"build": BUILD, "pip": PIP, "git": GIT, "enroot": ENROOT, "run": RUN}
 _LOOKED_UP = {
     "build": ("build", "pip", "git"),
     "pip": ("pip", "build", "git"),
     "git": ("git",),
+    "enroot": ("enroot",),
     "run": ("run", "build", "pip", "git"),
 }

@@ -32,7 +32,7 @@ class Variables:
     """What the shipped plays can be told, by inventory, play or --extra-vars."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "use_attribute_docstrings": True}
-    SECRETS: ClassVar[tuple[str, ...]] = ("hf_token",)
+    SECRETS: ClassVar[tuple[str, ...]] = ("hf_token", "image_credentials")
 
     trtllm_repo: Optional[str] = _variable(None, SITE, give="/shared/TensorRT-LLM")
     """Absolute path of the TensorRT LLM checkout, the same on every node and in the container."""
@@ -72,6 +72,12 @@ class Variables:
     """The model on Hugging Face's hub that `invoke stage` puts at checkpoint."""
     checkpoint_revision: str = _variable("9f62e4e9fffbd0a83ddd60e1c209d828994b3569", HUB)
     """Its full commit."""
+    image_source: Optional[str] = _variable(None, SITE)
+    """What `invoke stage` imports into the .sqsh file that container names: docker://[USER@][REGISTRY#]IMAGE[:TAG]."""
+    image_arch: Literal["aarch64", "x86_64"] = _variable("aarch64", "Grace, the CPU of GB300 and GB200 trays")
+    """CPUs that this image is for: of the nodes, not of the host that imports it."""
+    image_credentials: Optional[str] = _variable(None, SITE)
+    """Lines as in enroot's .credentials, as a reference: `{secret: file:PATH}`; unset: the user's own file."""
     dataset: Optional[str] = _variable(None, SITE)
     """Directory that `invoke stage` puts the data set of the evaluation in; trtllm-eval's --dataset_path."""
     dataset_repo: str = _variable("openai/gsm8k", HUB)
@@ -108,10 +114,11 @@ class Variables:
             "k3env_state_dir",
         ):
             _check_path(name, getattr(self, name))
-        if self.hf_token not in (None, _REFERRED_TO):
+        open_one = next((name for name in self.SECRETS if getattr(self, name) not in (None, _REFERRED_TO)), None)
+        if open_one is not None:
             raise ValueError(
-                "hf_token must be {secret: env:NAME}, {secret: file:PATH} or {secret: prompt}, in the inventory or in a"
-                " file that --extra-vars @FILE names: anything else would be seen in plans and files"
+                f"{open_one} must be a reference, {{secret: env:NAME}}, file:PATH or prompt, in the inventory or in"
+                " what --extra-vars @FILE names: anything else would be seen in plans and files"
             )
         for name in ("fla_core_version", "einops_version"):
             _check_version(name, getattr(self, name))

@@ -122,9 +122,9 @@ def test_the_other_playbooks_need_nothing() -> None:
 
 
 def test_staging_leaves_out_what_no_variable_names() -> None:
-    assert [task.module for task in tasks("stage")] == ["verify"]
+    assert [task.module for task in tasks("stage")] == ["verify", "verify"]
     said = ("checkpoint=/shared/Kimi-K3", "dataset=/shared/gsm8k", "hf_endpoint=https://mirror")
-    weights, data, judged = tasks("stage", *said)
+    weights, data, judged, _ = tasks("stage", *said)
     assert weights.parameters == {
         "repo_id": "moonshotai/Kimi-K3",
         "revision": "9f62e4e9fffbd0a83ddd60e1c209d828994b3569",
@@ -137,16 +137,27 @@ def test_staging_leaves_out_what_no_variable_names() -> None:
     assert [task.module for task in tasks("stage", *said, tags=("dataset",))] == ["hf_dataset"]
 
 
+def test_the_image_that_the_container_names() -> None:
+    source = "docker://nvcr.io#nvidia/tensorrt-llm/release:1.4.0"
+    said = (f"image_source={source}", 'container={"engine": "enroot", "image": "/shared/k3.sqsh"}')
+    image, judged = tasks("stage", *said, tags=("image",))
+    container = {"engine": "enroot", "image": "/shared/k3.sqsh"}
+    assert image.parameters == {"source": source, "container": container, "arch": "aarch64"}
+    assert judged.parameters == {"checks": ["system.image_sqsh", "system.image_compressor"]}
+    with pytest.raises(DocumentError, match="path names no file, nor does container"):
+        made("stage", f"image_source={source}")
+
+
 @pytest.mark.parametrize("text", ["hf_" + "x" * 20, '{"secret": "env:HF_TOKEN"}'])
 def test_a_token_is_never_itself(text: str) -> None:
-    with pytest.raises(DocumentError, match="hf_token must be") as caught:
+    with pytest.raises(DocumentError, match="hf_token must be a reference") as caught:
         made("stage", "checkpoint=/c", f"hf_token={text}")
     assert "hf_x" not in repr(caught.value.finding)
 
 
 def test_a_token_is_a_reference(tmp_path: Path) -> None:
     (tmp_path / "token.yml").write_text("hf_token: {secret: env:HF_TOKEN}\n")
-    (weights, _) = tasks("stage", "checkpoint=/c", f"@{tmp_path}/token.yml")
+    weights = tasks("stage", "checkpoint=/c", f"@{tmp_path}/token.yml")[0]
     assert weights.parameters["token"] == {"$secret": "env:HF_TOKEN"}
 
 

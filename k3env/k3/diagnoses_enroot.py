@@ -1,0 +1,65 @@
+"""What the output of a failed enroot means."""
+
+from __future__ import annotations
+
+from k3env.k3.diagnosis import EGRESS, Diagnosis
+
+ENROOT = (
+    Diagnosis(
+        "enroot.whiteouts",
+        r"enroot-(aufs2ovlfs|mksquashovlfs): failed to",
+        "enroot may not write an image's layers there",
+        "install enroot+caps, and let temp name a directory on a local ext4 or xfs: NFS and Lustre take no whiteouts",
+        "NVIDIA/enroot #10, #30, #44, #69, #141",
+    ),
+    Diagnosis(
+        "enroot.credentials",
+        r"returned error code: 40[13]\b",
+        "the registry does not give this image to this user",
+        "give credentials: {secret: file:PATH}, with the line `machine nvcr.io login $oauthtoken password TOKEN`, and"
+        " see that the source names the user: docker://$oauthtoken@nvcr.io#…",
+        "NVIDIA/enroot #161, its doc/cmd/import.md",
+    ),
+    Diagnosis(
+        "enroot.no_image",
+        r"returned error code: 404\b|Invalid image reference",
+        "there is no such image or tag",
+        "see source: docker://REGISTRY#IMAGE:TAG, with `#` behind the registry",
+        "NVIDIA/enroot, src/docker.sh",
+    ),
+    Diagnosis(
+        "enroot.busy",
+        r"returned error code: (429|5\d\d)\b",
+        "the registry gives nothing at the moment",
+        "run it again later; with credentials a registry allows more",
+        "NVIDIA/enroot, src/docker.sh",
+    ),
+    Diagnosis(
+        "enroot.disk",
+        r"No space left on device|Disk quota exceeded",
+        "no room, where layers are unpacked or where the image is written",
+        "set temp to a larger local disk: three times the image is needed; see `df -h` and the quota of path",
+        "NVIDIA/enroot #83, #187; NVIDIA/pyxis #53",
+    ),
+    Diagnosis(
+        "enroot.checksum",
+        r"Checksum mismatch",
+        "a layer came broken",
+        "run it again; see what stands between this node and the registry",
+        "NVIDIA/enroot, src/docker.sh",
+    ),
+    Diagnosis(
+        "enroot.tool",
+        r"Command not found:",
+        "a program that enroot imports with is missing",
+        "install it: curl, jq, parallel, zstd, squashfs-tools; for dockerd:// docker",
+        "NVIDIA/enroot, src/common.sh",
+    ),
+    Diagnosis(
+        "enroot.egress",
+        r"Could not resolve host|Failed to connect to|Connection timed out|Could not connect",
+        "the registry can't be reached from this node",
+        EGRESS,
+        "curl's messages",
+    ),
+)
