@@ -122,6 +122,15 @@ RUN = (
         "examples/kimi_k3/*.sbatch",
     ),
     Diagnosis(
+        "run.inherited",
+        r"set by two different environment variables|CPU binding outside of job step allocation"
+        r"|Unable to satisfy cpu bind request",
+        "an srun within a step took over the outer one's SLURM_ variables",
+        "unset SLURM_CPU_BIND, SLURM_CPU_BIND_LIST, SLURM_CPU_BIND_TYPE, SLURM_CPUS_PER_TASK and SLURM_TRES_PER_TASK "
+        "before it",
+        "Slurm's own words; ishandhanani/srt-slurm#125",
+    ),
+    Diagnosis(
         "run.argument",
         r"(?i)\bunknown argument:? ",
         "options behind the script's path are the script's, not sbatch's",
