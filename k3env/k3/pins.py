@@ -25,6 +25,12 @@ COMPANIONS = (FLASHINFER, "flashinfer-cubin", "flashinfer-jit-cache", *EXTRAS, "
 Source: FlashInfer 0.6, flashinfer/__init__.py.
 """
 
+MATCHED = ("torch", "triton", "transformers", "nvidia-cutlass-dsl")
+"""What kernels are compiled against, at import or at first use: another version fails late, or silently.
+
+Source: requirements.txt of TensorRT LLM.
+"""
+
 RECORDED = ("torch", "triton", "transformers", FLASHINFER, "nvidia-cutlass-dsl", *EXTRAS)
 """Packages whose versions a manifest keeps."""
 

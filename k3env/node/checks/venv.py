@@ -9,6 +9,7 @@ from k3env.k3.pins import EXTRAS, FLASHINFER, FLASHINFER_ENVIRONMENT, flashinfer
 from k3env.node import requirements
 from k3env.node.checks import check, fail, passed, skip, unknown
 from k3env.node.checks._conflicts import UNSEEN, consistent, entry_points, fla_owner, shadowed, trio
+from k3env.node.checks._pinned import as_required
 from k3env.node.facts import checkout as checkouts
 from k3env.node.facts import packages as installed
 from k3env.node.facts import venv as venvs
@@ -18,7 +19,7 @@ from k3env.node.facts.venv import Start, Venv
 from k3env.protocol.finding import Finding
 from k3env.protocol.profile import Profile
 
-__all__ = ("consistent", "entry_points", "fla_owner", "shadowed", "trio")
+__all__ = ("as_required", "consistent", "entry_points", "fla_owner", "shadowed", "trio")
 
 NO_CHECKOUT = "no checkout in this play"
 _BUILD = "run the tag `build`: it makes or mends the environment"
