@@ -34,6 +34,8 @@ CONTEXTS = {
     )
 }
 DEFAULT = "job"
+ON_REQUEST = "on request"
+"""Stands among the contexts of a check that runs only where its id is named, whatever the context."""
 
 STEP = "srun --ntasks-per-node=1 /opt/k3env/k3env-preflight.pyz"
 """What runs the checks of scope rank, where a rank is: in the job's step."""

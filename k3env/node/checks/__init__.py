@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Any, Callable, Optional
 
 from k3env.node.names import within
-from k3env.protocol.context import of_scope
+from k3env.protocol.context import ON_REQUEST, of_scope
 from k3env.protocol.context import severity as severity_of
 from k3env.protocol.finding import FAIL, PASS, SKIP, UNKNOWN, WARN, Evidence, Finding, Unreadable
 from k3env.protocol.profile import Profile
@@ -40,6 +40,11 @@ class Check:
     def runs_in(self, context: str) -> bool:
         """Return whether the check belongs to a context."""
         return context in (self.contexts or of_scope(self.scope))
+
+    @property
+    def is_on_request(self) -> bool:
+        """Whether only its id means it, never a glob."""
+        return ON_REQUEST in self.contexts
 
     @property
     def doc(self) -> str:

@@ -26,7 +26,7 @@ CUBIN, JIT_CACHE = "flashinfer-cubin", "flashinfer-jit-cache"
 FLA, LARGE_FLA = "fla-core", "flash-linear-attention"
 
 
-@check("venv.flashinfer_trio", companions, scope="node", severity="fail", contexts=("job",))
+@check("venv.flashinfer_trio", companions, scope="node", severity="fail", contexts=("job", "image"))
 def trio(companions: Optional[Companions], profile: Profile) -> Finding:
     """FlashInfer's cubins and its compiled kernels are of FlashInfer's own version: else its import raises."""
     if companions is None:
@@ -52,7 +52,7 @@ def trio(companions: Optional[Companions], profile: Profile) -> Finding:
     return passed(", ".join((f"{FLASHINFER} {main}", *others)))
 
 
-@check("venv.fla_owner", companions, scope="node", severity="warn", contexts=("job",))
+@check("venv.fla_owner", companions, scope="node", severity="warn", contexts=("job", "image"))
 def fla_owner(companions: Optional[Companions], profile: Profile) -> Finding:
     """The module `fla` belongs to one version: fla-core and flash-linear-attention share it."""
     if companions is None:
@@ -70,7 +70,7 @@ def fla_owner(companions: Optional[Companions], profile: Profile) -> Finding:
     return passed(f"{FLA} and {LARGE_FLA} {small}")
 
 
-@check("venv.shadowed", shadows, scope="node", severity="fail", contexts=("job",))
+@check("venv.shadowed", shadows, scope="node", severity="fail", contexts=("job", "image"))
 def shadowed(shadows: Optional[Shadows], profile: Profile) -> Finding:
     """Nothing in the environment hides what the image was built with: its torch is not PyPI's."""
     if shadows is None:
@@ -88,7 +88,7 @@ def shadowed(shadows: Optional[Shadows], profile: Profile) -> Finding:
     return passed("nothing is hidden")
 
 
-@check("venv.scripts", scripts, scope="node", severity="fail", contexts=("job",))
+@check("venv.scripts", scripts, scope="node", severity="fail", contexts=("job", "image"))
 def entry_points(scripts: Optional[Scripts], profile: Profile) -> Finding:
     """Entry points start the environment's own Python: those of a moved or copied one start another's."""
     if scripts is None:
@@ -103,7 +103,7 @@ def entry_points(scripts: Optional[Scripts], profile: Profile) -> Finding:
     return passed(" ".join(scripts.there) or "no entry points")
 
 
-@check("venv.pip_check", unmet, scope="node", severity="warn", contexts=("job",))
+@check("venv.pip_check", unmet, scope="node", severity="warn", contexts=("job", "image"))
 def consistent(unmet: Optional[Unmet], profile: Profile) -> Finding:
     """What the environment's packages require is there."""
     if unmet is None:

@@ -10,7 +10,7 @@ from k3env.protocol.finding import Finding
 from k3env.protocol.profile import Profile
 
 
-@check("venv.requirements", pinned, scope="node", severity="fail")
+@check("venv.requirements", pinned, scope="node", severity="fail", contexts=("job", "image"))
 def as_required(pinned: Optional[Pinned], profile: Profile) -> Finding:
     """torch, triton, transformers and the CuTe DSL are of the versions that requirements.txt names."""
     from packaging.requirements import InvalidRequirement, Requirement

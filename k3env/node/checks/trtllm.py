@@ -13,7 +13,7 @@ from k3env.protocol.finding import Finding
 from k3env.protocol.profile import Profile
 
 
-@check("trtllm.built", builds.build, scope="node", severity="fail", contexts=("job",))
+@check("trtllm.built", builds.build, scope="node", severity="fail", contexts=("job", "image"))
 def built(build: Optional[Build], profile: Profile) -> Finding:
     """The checkout holds a whole build of the pinned commit, for these GPUs."""
     if profile.paths.repo is None:
@@ -56,7 +56,7 @@ def holds_kernels(kernels: Optional[Kernels], profile: Profile) -> Finding:
     return passed(" ".join(f"sm_{arch}" for arch in kernels.architectures))
 
 
-@check("trtllm.bindings", bindings, scope="node", severity="fail")
+@check("trtllm.bindings", bindings, scope="node", severity="fail", contexts=("job", "image"))
 def one_module(bindings: Optional[Bindings], profile: Profile) -> Finding:
     """There is one compiled module of TensorRT LLM, not one more of an earlier Python."""
     if bindings is None:

@@ -9,6 +9,7 @@ from k3env.k3.pins import EXTRAS, FLASHINFER, FLASHINFER_ENVIRONMENT, flashinfer
 from k3env.node import requirements
 from k3env.node.checks import check, fail, passed, skip, unknown
 from k3env.node.checks._conflicts import UNSEEN, consistent, entry_points, fla_owner, shadowed, trio
+from k3env.node.checks._imports import loads
 from k3env.node.checks._pinned import as_required
 from k3env.node.facts import checkout as checkouts
 from k3env.node.facts import packages as installed
@@ -19,7 +20,7 @@ from k3env.node.facts.venv import Start, Venv
 from k3env.protocol.finding import Finding
 from k3env.protocol.profile import Profile
 
-__all__ = ("as_required", "consistent", "entry_points", "fla_owner", "shadowed", "trio")
+__all__ = ("as_required", "consistent", "entry_points", "fla_owner", "loads", "shadowed", "trio")
 
 NO_CHECKOUT = "no checkout in this play"
 _BUILD = "run the tag `build`: it makes or mends the environment"
@@ -30,7 +31,7 @@ _FLASHINFER_PIP = (
 )
 
 
-@check("venv.present", venvs.venv, venvs.start, scope="node", severity="fail", contexts=("job",))
+@check("venv.present", venvs.venv, venvs.start, scope="node", severity="fail", contexts=("job", "image"))
 def present(venv: Optional[Venv], start: Optional[Start], profile: Profile) -> Finding:
     """The checkout's virtual environment is whole, and its Python starts."""
     if _is_elsewhere(profile):
@@ -47,7 +48,7 @@ def present(venv: Optional[Venv], start: Optional[Start], profile: Profile) -> F
     return passed(f"{venv.path}, Python {version}")
 
 
-@check("venv.pins", installed.packages, scope="node", severity="fail", contexts=("job",))
+@check("venv.pins", installed.packages, scope="node", severity="fail", contexts=("job", "image"))
 def pins(packages: Optional[Packages], profile: Profile) -> Finding:
     """TensorRT LLM is imported from its checkout; fla-core and einops are there, at the pinned versions."""
     if _is_elsewhere(profile):
@@ -75,7 +76,9 @@ def pins(packages: Optional[Packages], profile: Profile) -> Finding:
     )
 
 
-@check("venv.flashinfer", installed.packages, checkouts.checkout, scope="node", severity="fail", contexts=("job",))
+@check(
+    "venv.flashinfer", installed.packages, checkouts.checkout, scope="node", severity="fail", contexts=("job", "image")
+)
 def flashinfer(packages: Optional[Packages], checkout: Optional[Checkout], profile: Profile) -> Finding:
     """FlashInfer is the one that this checkout asks for: a commit by its proof, never by its version."""
     step = profile.pins.flashinfer_step

@@ -34,9 +34,11 @@ class Verify(Module):
 
     def judge(self, machine: Machine, profile: Profile) -> tuple[Finding, ...]:
         """Read the facts of all selected checks side by side, within the context's time, and judge each."""
-        from k3env.node.facts import Facts
+        from k3env.node.facts import Facts, deadline_of
 
-        ends = time.monotonic() + CONTEXTS[profile.context].seconds
+        seconds = CONTEXTS[profile.context].seconds
+        asked = [deadline_of(fact) for rule in self.rules(profile) if rule.is_on_request for fact in rule.facts]
+        ends = time.monotonic() + max((seconds, *asked))
         return self.told(Facts(machine, profile, ends), machine, profile)
 
     def told(self, facts: Facts, machine: Machine, profile: Profile) -> tuple[Finding, ...]:
@@ -66,9 +68,9 @@ class Verify(Module):
         for rule in self._selected(self.checks):
             if rule.scope == "across":
                 continue
-            if not rule.runs_in(profile.context):
-                if rule.id not in self.checks:
-                    continue
+            if not rule.runs_in(profile.context) and rule.id not in self.checks:
+                continue
+            if not rule.runs_in(profile.context) and not rule.is_on_request:
                 rule = _skipped(rule, f"not part of the context {profile.context}")
             elif rule.scope == "rank" and not profile.at_rank:
                 rule = _skipped(rule, NEEDS_STEP, f"run it in the job: {STEP}")
