@@ -78,6 +78,8 @@ class Variables:
     """CPUs that this image is for: of the nodes, not of the host that imports it."""
     image_credentials: Optional[str] = _variable(None, SITE)
     """Lines as in enroot's .credentials, as a reference: `{secret: file:PATH}`; unset: the user's own file."""
+    cubins_source: Optional[str] = _variable(None, "FlashInfer's own server")
+    """From where `invoke stage` fills FlashInfer's cubins: a mirror's URL, or the path of a directory or .tar file."""
     dataset: Optional[str] = _variable(None, SITE)
     """Directory that `invoke stage` puts the data set of the evaluation in; trtllm-eval's --dataset_path."""
     dataset_repo: str = _variable("openai/gsm8k", HUB)

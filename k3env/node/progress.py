@@ -16,6 +16,7 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _MAKE = re.compile(r"\[\s*(\d{1,3})%\]\s*(.*)")
 _NINJA = re.compile(r"\[(\d+)/(\d+)\]\s*(.*)")
 _GIT = re.compile(r"(?:remote: )?([A-Z][A-Za-z ]+):\s+\d{1,3}% \((\d+)/(\d+)\)")
+_TQDM = re.compile(r"(\S[^:|]*):\s+\d{1,3}%\|[^|]*\| (\d+)/(\d+) \[")
 # Steps that tell no total. Source: git's progress meter, pip's log, build_wheel.py's and CMake's own lines.
 _STEPS = re.compile(
     r"(?:remote: )?(?:Enumerating|Counting|Receiving|Resolving|Updating|Filtering) [a-z]+: +\d"
@@ -44,7 +45,7 @@ def parse(line: str) -> Optional[Progress]:
     counted = _NINJA.match(plain)
     if counted and 0 < int(counted[2]) >= int(counted[1]):
         return Progress(_short(f"{counted[1]}/{counted[2]} {counted[3]}"), int(counted[1]) / int(counted[2]))
-    metered = _GIT.match(plain)
+    metered = _GIT.match(plain) or _TQDM.match(plain)
     if metered and 0 < int(metered[3]) >= int(metered[2]):
         return Progress(f"{metered[1]} {metered[2]}/{metered[3]}", int(metered[2]) / int(metered[3]))
     return Progress(_short(plain)) if _STEPS.match(plain) else None

@@ -122,9 +122,9 @@ def test_the_other_playbooks_need_nothing() -> None:
 
 
 def test_staging_leaves_out_what_no_variable_names() -> None:
-    assert [task.module for task in tasks("stage")] == ["verify", "verify"]
+    assert [task.module for task in tasks("stage")] == ["verify", "verify", "verify"]
     said = ("checkpoint=/shared/Kimi-K3", "dataset=/shared/gsm8k", "hf_endpoint=https://mirror")
-    weights, data, judged, _ = tasks("stage", *said)
+    weights, data, judged, *_ = tasks("stage", *said)
     assert weights.parameters == {
         "repo_id": "moonshotai/Kimi-K3",
         "revision": "9f62e4e9fffbd0a83ddd60e1c209d828994b3569",
@@ -135,6 +135,12 @@ def test_staging_leaves_out_what_no_variable_names() -> None:
         "hf_dataset", "/shared/gsm8k", {"checks": ["model.*"]},
     )  # fmt: skip
     assert [task.module for task in tasks("stage", *said, tags=("dataset",))] == ["hf_dataset"]
+
+
+def test_cubins_for_the_checkout() -> None:
+    filled, judged = tasks("stage", GIVEN[0], "cubins_source=/data/cubins.tar", tags=("cubins",))
+    assert filled.parameters == {"repo": "/shared/TensorRT-LLM", "source": "/data/cubins.tar"}
+    assert judged.parameters == {"checks": ["cache.cubins"]}
 
 
 def test_the_image_that_the_container_names() -> None:
