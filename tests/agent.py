@@ -53,6 +53,7 @@ class Agent:
         action: str = "run",
         mode: str = APPLY,
         force_in_use: bool = False,
+        explain: bool = False,
         when_unfollowed: str = FINISH,
         until: Any = None,
         secrets: dict[str, str] | None = None,
@@ -63,8 +64,9 @@ class Agent:
     ) -> Heard:
         """Start the plan, or follow it; drop the connection when `until(event)` says so."""
         plan = Plan(
-            tuple(tasks), codec.encode(profile) if profile else {}, mode, when_unfollowed, force_in_use=force_in_use
-        )
+            tuple(tasks), codec.encode(profile) if profile else {}, mode, when_unfollowed,
+            force_in_use=force_in_use, explain=explain,
+        )  # fmt: skip
         work = Work(
             payload.boot_code(), payload.build(), codec.dumps(plan).encode(), codec.dumps(secrets or {}).encode()
         )

@@ -20,6 +20,7 @@ def asked(options: Options) -> compiling.Options:
         check=options.check,
         context=options.context,
         force_in_use=options.force_in_use,
+        explain=options.explain_skip,
         extra=extra(options.extra_vars),
         site=site(options),
     )

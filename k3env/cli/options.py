@@ -51,6 +51,7 @@ WHEN = (
     Option("drain_timeout", "seconds to wait for a node's jobs (default 86400)"),
     Option("force_in_use", "change a checkout and its environment also while somebody serves from it", False),
 )
+EXPLAINING = (Option("explain_skip", "say of each task with nothing to do what was looked at and found right", False),)
 DETACHING = (Option("detach", "begin the work on each host, and leave it to itself: see invoke runs, attach", False),)
 REACHING = (
     Option("forks", "hosts at a time (default 16)"),
@@ -77,7 +78,16 @@ CHECKING = (
     Option("output", ", ".join(REPORTS), "text"),
     Option("output_file", "write what --output says there, at once, instead of to stdout"),
 )
-ALL = (*TARGETING, *PLAYING, *WHEN, *DETACHING, *REACHING, *SHOWING, *(o for o in CHECKING if o.name != "output"))
+ALL = (
+    *TARGETING,
+    *PLAYING,
+    *WHEN,
+    *EXPLAINING,
+    *DETACHING,
+    *REACHING,
+    *SHOWING,
+    *(o for o in CHECKING if o.name != "output"),
+)
 
 
 @dataclass(frozen=True)
@@ -99,6 +109,7 @@ class Options:
     detailed_exitcode: bool = False
     allow_busy: bool = False
     force_in_use: bool = False
+    explain_skip: bool = False
     detach: bool = False
     drain: bool = False
     drain_timeout: float = 86400.0

@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from k3env.cli.command import command
-from k3env.cli.options import DEFAULT_PLAYBOOK, DETACHING, PLAYING, REACHING, SHOWING, TARGETING, WHEN, parse
+from k3env.cli.options import (
+    DEFAULT_PLAYBOOK,
+    DETACHING,
+    EXPLAINING,
+    PLAYING,
+    REACHING,
+    SHOWING,
+    TARGETING,
+    WHEN,
+    parse,
+)
 
 STAGING = "stage"
 PARTS = {
@@ -17,7 +27,7 @@ PARTS = {
 """Tags of the trtllm playbook that are tasks of their own."""
 
 
-@command(*TARGETING, *PLAYING, *WHEN, *DETACHING, *REACHING, *SHOWING)
+@command(*TARGETING, *PLAYING, *WHEN, *EXPLAINING, *DETACHING, *REACHING, *SHOWING)
 def provision(**raw: Any) -> int:
     """Bring hosts into the state that a playbook describes (default: trtllm)."""
     from k3env.cli.play import play
@@ -34,10 +44,10 @@ def _part(tag: str, summary: str) -> Any:
 
     run.__name__ = tag
     run.__doc__ = f"{summary}: provision --playbook {DEFAULT_PLAYBOOK} --tags {tag}."
-    return command(*TARGETING, *PLAYING, *WHEN, *DETACHING, *REACHING, *SHOWING)(run)
+    return command(*TARGETING, *PLAYING, *WHEN, *EXPLAINING, *DETACHING, *REACHING, *SHOWING)(run)
 
 
-@command(*TARGETING, *PLAYING, *WHEN, *DETACHING, *REACHING, *SHOWING)
+@command(*TARGETING, *PLAYING, *WHEN, *EXPLAINING, *DETACHING, *REACHING, *SHOWING)
 def stage(**raw: Any) -> int:
     """Fetch weights, image, cubins and data, on a host with egress: provision --playbook stage."""
     from k3env.cli.play import play

@@ -21,7 +21,7 @@ _LFS_POINTER_BYTES = 1024
 def absent_submodules(machine: Machine, root: str) -> tuple[str, ...]:
     """Return the submodules that are not there, by their path in the checkout, those within submodules too."""
     absent: list[str] = []
-    for path in _submodule_paths(machine, root):
+    for path in submodule_paths(machine, root):
         if not machine.exists(os.path.join(root, path, ".git")):
             absent.append(path)
             continue
@@ -29,7 +29,8 @@ def absent_submodules(machine: Machine, root: str) -> tuple[str, ...]:
     return tuple(absent)
 
 
-def _submodule_paths(machine: Machine, root: str) -> list[str]:
+def submodule_paths(machine: Machine, root: str) -> list[str]:
+    """Return the paths of a checkout's own submodules."""
     path = os.path.join(root, ".gitmodules")
     if not machine.is_file(path):
         return []
@@ -41,14 +42,19 @@ def _submodule_paths(machine: Machine, root: str) -> list[str]:
 def lfs_pointers(machine: Machine, root: str) -> tuple[str, ...]:
     """Return the files of Git LFS whose pointer lies in their place."""
     pointers = []
-    tracked = git.answer(machine, root, "ls-files", "-z", ":(attr:filter=lfs)").decode("utf-8", "surrogateescape")
-    for path in filter(None, tracked.split("\0")):
+    for path in lfs_files(machine, root):
         full = os.path.join(root, path)
         found = machine.stat(full, follow=False)
         is_small = found is not None and stat.S_ISREG(found.st_mode) and found.st_size < _LFS_POINTER_BYTES
         if is_small and machine.read(full, len(_LFS_POINTER)) == _LFS_POINTER:
             pointers.append(path)
     return tuple(pointers)
+
+
+def lfs_files(machine: Machine, root: str) -> tuple[str, ...]:
+    """Return the files of Git LFS, as git's index and .gitattributes tell them."""
+    tracked = git.answer(machine, root, "ls-files", "-z", ":(attr:filter=lfs)").decode("utf-8", "surrogateescape")
+    return tuple(filter(None, tracked.split("\0")))
 
 
 def dirty_hash(machine: Machine, root: str) -> Optional[str]:

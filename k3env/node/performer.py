@@ -242,6 +242,10 @@ class Performer:
         failed = [finding for finding in findings if finding.status == FAIL]
         if failed:
             return Result("failed", _summary(failed), changes, findings)
+        if self.plan.explain and not changes:
+            from k3env.node.reasons import told
+
+            message = told(module, machine, findings)
         return Result("changed" if changes else "ok", message, changes, findings)
 
     def _under_lease(

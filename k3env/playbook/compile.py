@@ -44,6 +44,7 @@ class Options:
     start_at_task: Optional[str] = None
     check: bool = False
     force_in_use: bool = False
+    explain: bool = False
     context: str = "job"
     extra: Mapping[str, Node] = field(default_factory=dict)
     """The values of --extra-vars."""
@@ -167,6 +168,7 @@ def _compile_host(
         when_unfollowed=plan.STOP if options.check or not _changes(tasks) else plan.FINISH,
         user=settings.variables.k3_user,
         force_in_use=options.force_in_use,
+        explain=options.explain,
     )
     return used, Compiled(compiled, settings)
 

@@ -35,7 +35,7 @@ def left_out(
         if not started:
             reasons[key] = "start-at-task"
         elif not runs(task.tags, tags, skip_tags):
-            reasons[key] = "tags"
+            reasons[key] = _by_tags(task.tags, tags, skip_tags)
     if not started:
         raise _unknown("--start-at-task", str(start_at_task), [task.title for _, task in tasks])
     if len(reasons) == len(tasks):
@@ -61,6 +61,13 @@ def runs(tags: Collection[str], only: Collection[str], skip: Collection[str]) ->
     if "all" in skip:
         return run and ALWAYS in own and ALWAYS not in skip
     return run and not own & set(skip) and not ("tagged" in skip and tagged)
+
+
+def _by_tags(own: Collection[str], only: Collection[str], skip: Collection[str]) -> str:
+    """Return what left a task out, as it was typed."""
+    kept_out = bool(skip) and runs(own, only, ())
+    typed = f"--skip-tags {','.join(skip)}" if kept_out else f"--tags {','.join(only)}" if only else "tag never"
+    return f"tags: {', '.join(own) or 'none'}; {typed}"
 
 
 def _is_named(task: Task, name: str | None) -> bool:

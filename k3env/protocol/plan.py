@@ -55,6 +55,8 @@ class Plan:
     """k3_user: whose files these are; None: the connecting user."""
     force_in_use: bool = False
     """Change a checkout also while somebody serves from it."""
+    explain: bool = False
+    """Say of each task that had nothing to do what was looked at and found right."""
     version: int = PLAN_VERSION
 
 

@@ -9,6 +9,7 @@ from typing import Optional
 
 from k3env.protocol.finding import FAIL, PASS, SKIP, STATUSES, UNKNOWN, WARN, Change, Evidence, Finding, printable
 from k3env.protocol.folding import fold
+from k3env.protocol.host_outcome import OK
 from k3env.protocol.line import FAILED, NOTRUN, UNREACHABLE
 from k3env.protocol.outcome import HostOutcome, Outcome, TaskOutcome
 from k3env.reports.styled import Span, Styled, join, line
@@ -167,6 +168,8 @@ def _tell(host: str, task: TaskOutcome, diff: bool, verbose: bool, width: int) -
     status = UNREACHABLE if lost else task.status
     told = [item for item in task.findings if verbose or item.status in _TOLD]
     below = [changes(task.changes)] if diff else []
+    if task.status == OK and task.message:
+        below += _paragraph("", task.message, 2, width)
     # A finding about the host itself is the same finding on the next one.
     below += [
         finding(replace(item, subject="") if item.subject == host else item, indent=2, width=width) for item in told
@@ -181,7 +184,7 @@ def _result(hosts: list[str], told: _Told) -> Styled:
 
 def _summary(task: TaskOutcome, told: list[Finding]) -> str:
     """Return what a result's line says beside its hosts; not the message that stands in a finding below it."""
-    if task.message and all(task.message != item.message for item in told):
+    if task.message and task.status != OK and all(task.message != item.message for item in told):
         return _one_line(task.message)
     parts = [_several([_one_line(item.what) for item in task.changes])] if task.changes else []
     if task.findings and task.status not in (FAILED, NOTRUN):

@@ -39,6 +39,17 @@ def test_the_second_run_changes_nothing_and_starts_neither_pip_nor_the_build(pro
     assert _snapshot(provisioned.checkout) == before
 
 
+def test_what_was_skipped_is_explained(provisioned: Site) -> None:
+    said = provisioned.provision("--explain-skip", "--skip-tags", "deps")
+    tasks = {task["module"]: task for task in said.document["hosts"]["tray-01"]["tasks"] if task["status"] == "ok"}
+    assert "CMakeCache.txt says 103-real" in tasks["trtllm_build"]["message"]
+    assert "HEAD of" in tasks["git_checkout"]["message"] and "mode 0700" in tasks["cache_dirs"]["message"]
+    skipped = [task for task in said.document["hosts"]["tray-01"]["tasks"] if task["status"] == "skipped"]
+    assert skipped and all(task["message"] == "tags: deps; --skip-tags deps" for task in skipped)
+    assert "  CMakeCache.txt says 103-real; the manifest says commit " in said.err
+    assert max(map(len, said.err.splitlines())) < 120
+
+
 def pip(site: Site, *arguments: str) -> None:
     argv = [site.venv / "bin" / "python", "-m", "pip", *arguments, "-q", "--disable-pip-version-check"]
     subprocess.run(argv, check=True, capture_output=True)

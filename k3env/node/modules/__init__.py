@@ -51,6 +51,10 @@ class Module:
         Raises TaskFailed, with a remedy, when that can't be done.
         """
 
+    def reasons(self, machine: Machine) -> tuple[str, ...]:
+        """Return what was looked at and found right, where nothing differs: short, a fact each. It changes nothing."""
+        return ()
+
     def judge(self, machine: Machine, profile: Profile) -> tuple[Finding, ...]:
         """Return findings about the state that is there now; one that fails, fails the task."""
         return ()

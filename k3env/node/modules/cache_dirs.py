@@ -69,6 +69,12 @@ class CacheDirs(Module):
         parents = tuple(Change(f"directory {path}", "absent", f"directory {PARENT_MODE:04o}") for path in missing[:-1])
         return (*parents, Change(f"base {self.path}", "absent", f"directory {MODE:04o}"))
 
+    def reasons(self, machine: Machine) -> tuple[str, ...]:
+        """Return what is right about the base."""
+        from k3env.node.facts.cache import MODE
+
+        return (f"{self.path} is there, on a filesystem of the node itself, mode {MODE:04o}, its user's",)
+
     def apply(self, machine: Machine, changes: tuple[Change, ...]) -> None:
         """Make them, step by step from the root, following no link; then try the base.
 

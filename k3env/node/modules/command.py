@@ -98,6 +98,14 @@ class Command(Module):
         # A guard that can't be started may be what an earlier task is still to make.
         return () if done.ok else (Change(self._words(), f"guard ends with {done.exit_code}", "guard ends with 0"),)
 
+    def reasons(self, machine: Machine) -> tuple[str, ...]:
+        """Return what its guard says."""
+        if self.creates is not None:
+            return (f"{os.path.join(self.chdir or '', self.creates)} is there",)
+        if self.removes is not None:
+            return (f"{os.path.join(self.chdir or '', self.removes)} is absent",)
+        return (f"{' '.join(map(shlex.quote, self.unless))} ends with 0",) if self.unless else ()
+
     def apply(self, machine: Machine, changes: tuple[Change, ...]) -> None:
         """Run it.
 

@@ -47,6 +47,10 @@ class Copy(Module):
         """Return content, mode and owner that differ."""
         return self._file(machine).changes()
 
+    def reasons(self, machine: Machine) -> tuple[str, ...]:
+        """Return which file is as it must be."""
+        return (f"{self.dest} holds what is wanted, with that mode and owner",)
+
     def apply(self, machine: Machine, changes: tuple[Change, ...]) -> None:
         """Replace the file."""
         self._file(machine).put()

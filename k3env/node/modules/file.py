@@ -71,6 +71,10 @@ class File(Module):
             return (Change(f"target of {here.path}", os.readlink(here.real), str(self.src)),)
         return wanted.changes(here.path, standing, self.owner, self.group)
 
+    def reasons(self, machine: Machine) -> tuple[str, ...]:
+        """Return what is as it must be."""
+        return (f"{self.path} is {self.state}, with the mode and owner that were asked for",)
+
     def apply(self, machine: Machine, changes: tuple[Change, ...]) -> None:
         """Make it so, by the directory it is in.
 

@@ -117,6 +117,19 @@ class GitCheckout(Module):
         if pointers:
             work.pull_lfs()
 
+    def reasons(self, machine: Machine) -> tuple[str, ...]:
+        """Return where HEAD and origin are, and what of submodules and LFS files was looked at."""
+        from k3env.node import git, git_content
+
+        found = [f"HEAD of {self.repo} is at {self.commit[:12]}", f"origin is {git.shown(self.url)}"]
+        if self.submodules:
+            count = len(git_content.submodule_paths(machine, self.repo))
+            found.append(f"{count} submodules as recorded" if count else "no submodules")
+        if self.lfs:
+            count = len(git_content.lfs_files(machine, self.repo))
+            found.append(f"{count} files of Git LFS, none of them a pointer" if count else "no files of Git LFS")
+        return tuple(found)
+
     def judge(self, machine: Machine, profile: Profile) -> tuple[Finding, ...]:
         """Warn of local changes to tracked files: what is built from them is not that commit."""
         from k3env.node import git

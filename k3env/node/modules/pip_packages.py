@@ -136,6 +136,24 @@ class PipPackages(Module):
             self._complete(pip, tuple(item.needed for item in pending if item.flag))
         record_versions(machine, self.root, self._sites(machine, venv))
 
+    def reasons(self, machine: Machine) -> tuple[str, ...]:
+        """Return which packages are there, and from where."""
+        if not self._is_asked_for(machine):
+            return (f"neither README nor guide of {self.if_asked_by} installs FlashInfer from a repository",)
+        venv = self._venv(machine)
+        if venv is None:
+            return ()
+        sites, told = self._sites(machine, venv), []
+        for needed in map(parse, self.packages):
+            found = sites.distribution(needed.name)
+            if found is not None:
+                told.append(f"{found.name} {found.origin}")
+            elif applies(needed, venv):
+                told.append(f"{needed.name} is the image's own")
+            else:
+                told.append(f"{needed.name} is not for this Python or processor")
+        return tuple(told)
+
     def judge(self, machine: Machine, profile: Profile) -> tuple[Finding, ...]:
         """Name what packages that were installed without dependencies declare that they need, and that is not there."""
 

@@ -95,6 +95,10 @@ class RankEnv(Module):
             return (Change(self.path, "absent", _short(wanted)),)
         return () if there == wanted else (_difference(self.path, there, wanted),)
 
+    def reasons(self, machine: Machine) -> tuple[str, ...]:
+        """Return which file is as it must be."""
+        return (f"{self.path} is as it would be written, {_short(self.text())}",)
+
     def apply(self, machine: Machine, changes: tuple[Change, ...]) -> None:
         """Replace the file at once: a rank that sources it meanwhile reads the old one or the new one.
 

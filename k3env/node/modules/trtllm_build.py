@@ -101,6 +101,18 @@ class TrtllmBuild(Module):
         elif self._image_changes(machine):
             work.see_image()
 
+    def reasons(self, machine: Machine) -> tuple[str, ...]:
+        """Return what CMake's cache, the manifest, the libraries and the installation say."""
+        found, venv = self._found(machine), self._venv(machine)
+        made = found.manifest
+        told = [f"CMakeCache.txt says {found.cmake_arch}"]
+        if made is not None:
+            told.append(f"the manifest says commit {made.commit[:12]}{f', image {made.image}' if made.image else ''}")
+            told.append(f"{len(made.artefacts)} artefacts as recorded")
+        if venv is not None:
+            told.append(f"{os.path.basename(venv.path)} is whole, Python {venv.version}")
+        return (*told, f"{k3.PACKAGE} is editable from {self.repo}")
+
     def judge(self, machine: Machine, profile: Profile) -> tuple[Finding, ...]:
         """Warn of a build that was made from local changes, or in another image of the same name."""
         from k3env.node import manifest

@@ -48,6 +48,14 @@ def test_creates(tmp_path: Path, machine: Watched) -> None:
     assert len(module.changes(machine)) == 1
 
 
+def test_why_there_is_nothing_to_do(machine: Watched) -> None:
+    true = ("true",)
+    assert Command(true, creates="/etc").reasons(machine) == ("/etc is there",)
+    assert Command(true, removes="gone", chdir="/srv").reasons(machine) == ("/srv/gone is absent",)
+    assert Command(true, unless=("test", "-e", "a b")).reasons(machine) == ("test -e 'a b' ends with 0",)
+    assert Command(true, read_only=True).reasons(machine) == ()
+
+
 def test_creates_that_makes_nothing_fails_with_what_the_command_said(tmp_path: Path, machine: Watched) -> None:
     module = Command(("sh", "-c", "echo cannot do it >&2; true"), creates=str(tmp_path / "never"))
     with pytest.raises(TaskFailed, match="ended with 0 without doing its work") as caught:

@@ -127,6 +127,13 @@ def test_each_promise_is_broken_named_and_mended(
     assert git(Path(module.repo), "status", "--porcelain") == ""
 
 
+def test_why_there_is_nothing_to_do(module: GitCheckout, machine: Watched) -> None:
+    head, origin, submodules, lfs = module.reasons(machine)
+    assert head == f"HEAD of {module.repo} is at {module.commit[:12]}" and origin == f"origin is {module.url}"
+    assert submodules == "1 submodules as recorded" and lfs == "1 files of Git LFS, none of them a pointer"
+    assert len(replace(module, lfs=False, submodules=False).reasons(machine)) == 2
+
+
 def test_a_branch_stays_where_it_is(module: GitCheckout, machine: Watched, upstream: Upstream) -> None:
     repo = Path(module.repo)
     git(repo, "checkout", "--quiet", "--force", "-b", "mine", upstream.first)

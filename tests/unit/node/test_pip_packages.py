@@ -114,6 +114,20 @@ def test_nothing_to_do_starts_nothing(wanted: Ground) -> None:
     assert wanted.machine.started == []
 
 
+def test_why_there_is_nothing_to_do(wanted: Ground, tmp_path: Path) -> None:
+    assert extras(wanted).reasons(wanted.machine) == ("fla-core 0.6.0 from an index", "einops 0.8.1 from an index")
+    (told,) = flashinfer(wanted).reasons(wanted.machine)
+    assert told.startswith("flashinfer-python 0.6.16 from ") and wanted.pinned in told
+    foreign = extras(wanted, "einops; python_version < '3'").reasons(wanted.machine)
+    assert foreign == ("einops 0.8.1 from an index",)
+    (tmp_path / "repo").mkdir()
+    unasked = flashinfer(wanted, if_asked_by=str(tmp_path / "repo"))
+    assert unasked.reasons(wanted.machine) == (
+        f"neither README nor guide of {tmp_path}/repo installs FlashInfer from a repository",
+    )
+    assert wanted.machine.started == []
+
+
 def test_a_commit_is_installed_without_being_resolved_first(wanted: Ground) -> None:
     perform(flashinfer(wanted, wanted.later), wanted.machine)
     (argv,) = wanted.machine.started

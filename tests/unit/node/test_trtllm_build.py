@@ -138,6 +138,18 @@ def test_nothing_to_do_starts_nothing(wanted: Ground) -> None:
     assert judged(wanted.module, wanted.machine) == {}
 
 
+def test_why_there_is_nothing_to_do(wanted: Ground) -> None:
+    count = len(wanted.manifest.artefacts)
+    assert wanted.module.reasons(wanted.machine) == (
+        "CMakeCache.txt says 103-real",
+        f"the manifest says commit {wanted.commits[1][:12]}",
+        f"{count} artefacts as recorded",
+        f".venv-{ground.VERSION} is whole, Python {ground.VERSION}",
+        f"tensorrt-llm is editable from {wanted.repo}",
+    )
+    assert count > 5 and wanted.machine.started == []
+
+
 def rewrite(path: Path, old: str, new: str) -> None:
     text = path.read_text()
     path.unlink()

@@ -97,7 +97,7 @@ def test_what_is_left_out_is_not_rendered() -> None:
         "    - {demo: {path: /x}, tags: b}\n"
     )
     one, two, three = compiled(text, tags=("b",)).plan.tasks
-    assert (one.skip, one.parameters, one.name) == ("tags", {}, "{{ nowhere }}")
+    assert (one.skip, one.parameters, one.name) == ("tags: a; --tags b", {}, "{{ nowhere }}")
     assert (two.skip, two.parameters, two.environment) == ("when: jobs == 4", {}, {})
     assert (three.skip, three.id) == (None, "1.3")
 

@@ -73,12 +73,20 @@ def left(**options: object) -> dict[str, str]:
 
 def test_tasks_that_are_left_out() -> None:
     assert left() == {}
-    assert left(tags=["caches"]) == {"Build": "tags", "Last {{ x }}": "tags"}
-    assert left(tags=["late"]) == {"Build": "tags", "Caches": "tags"}
-    assert left(skip_tags=["verify", "build"]) == {"Driver": "tags", "Build": "tags"}
+    assert left(tags=["caches"]) == {
+        "Build": "tags: build; --tags caches",
+        "Last {{ x }}": "tags: late; --tags caches",
+    }
+    assert list(left(tags=["late"])) == ["Build", "Caches"]
+    skipped = left(skip_tags=["verify", "build"])
+    assert list(skipped) == ["Driver", "Build"] and skipped["Build"] == "tags: build; --skip-tags verify,build"
     assert left(start_at_task="Caches") == {"Driver": "start-at-task", "Build": "start-at-task"}
     assert left(start_at_task="Last*") == dict.fromkeys(["Driver", "Build", "Caches"], "start-at-task")
-    assert left(start_at_task="Build", tags=["late"]) == {"Driver": "start-at-task", "Build": "tags", "Caches": "tags"}
+    assert left(start_at_task="Build", tags=["late"]) == {
+        "Driver": "start-at-task",
+        "Build": "tags: build; --tags late",
+        "Caches": "tags: caches; --tags late",
+    }
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,15 @@ def test_same_results_share_a_line_whatever_they_took() -> None:
     assert lines(text.results(tasks)) == ["ok: [tray-[01-04]]"]
 
 
+def test_why_nothing_was_done_stands_below_within_the_width() -> None:
+    why = "CMakeCache.txt says 103-real; the manifest says commit 1f2e3d4c5b6a; 14 artefacts as recorded; .venv-3.12"
+    assert lines(text.results({"a": done("ok", message=why), "b": done("ok", message=why)})) == [
+        "ok: [a,b]",
+        "  CMakeCache.txt says 103-real; the manifest says commit 1f2e3d4c5b6a; 14",
+        "  artefacts as recorded; .venv-3.12",
+    ]
+
+
 def test_a_finding_about_each_host_itself_is_the_same_finding() -> None:
     tasks = {
         name: done("failed", findings=(replace(DRIVER, subject=name, duration_ms=at),))
