@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Sequence
 
 from invoke import Collection, Exit, task
 
@@ -51,6 +54,29 @@ def run(*argv: str) -> None:
         raise Exit(code=code)
 
 
+PARTS = (("tests/unit",), ("tests", "--ignore=tests/unit"))
+"""Of the tests, about as long as each other."""
+
+
+def run_beside(*argvs: Sequence[str]) -> None:
+    """Run tools side by side; print what each said when it has ended, and fail if one did."""
+    with contextlib.ExitStack() as stack:
+        outputs = [stack.enter_context(tempfile.TemporaryFile()) for _ in argvs]
+        tools = [subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT) for argv, out in zip(argvs, outputs)]
+        try:
+            codes = [tool.wait() for tool in tools]
+        except BaseException:
+            for tool in tools:
+                tool.terminate()
+            raise
+        for out in outputs:
+            out.seek(0)
+            sys.stdout.write(out.read().decode("utf-8", "replace"))
+            sys.stdout.flush()
+    if any(codes):
+        raise Exit(code=max(codes, key=abs))
+
+
 def need_programs() -> None:
     """Install what is missing, as root; say how, as anyone else."""
     wanted = {**PROGRAMS, **(ROOTS if os.geteuid() == 0 else {})}
@@ -68,9 +94,12 @@ def need_programs() -> None:
 
 @task(auto_shortflags=False, help={"only": "what pytest is given instead of all tests, such as tests/unit"})
 def test(context, only=""):
-    """Run the tests, after installing the programs that they need."""
+    """Run the tests, after installing the programs that they need: those of single parts beside those of the whole."""
     need_programs()
-    run(sys.executable, "-m", "pytest", "-q", *only.split())
+    if only:
+        run(sys.executable, "-m", "pytest", "-q", *only.split())
+    else:
+        run_beside(*((sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *part) for part in PARTS))
 
 
 @task(auto_shortflags=False)
