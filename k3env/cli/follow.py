@@ -20,6 +20,7 @@ from k3env.cli.view import View
 from k3env.cli.who import Who, trays, who
 from k3env.cli.words import shown
 from k3env.connections.road import Road
+from k3env.errors import UsageError
 from k3env.node import across
 from k3env.protocol import codec
 from k3env.protocol.event import Event
@@ -85,7 +86,10 @@ def follow(raw: dict[str, Any], action: str) -> int:
         with trays(who(asked)) as reached:
             return _go_on(_from_nodes(run, asked, reached), asked, action)
     trail = _from_record(Record.find(run), asked)
-    names = {name for hosts in trail.left.values() for name in hosts}
+    if asked.limit is not None:
+        trail.header = _narrowed(trail, asked.limit)
+    meant = trail.header.tasks()
+    names = {name for hosts in trail.left.values() for name in hosts if name in meant}
     if names:
         trail.options = check_key(trail.options)
     chosen = who(trail.options) if names else None
@@ -95,7 +99,7 @@ def follow(raw: dict[str, Any], action: str) -> int:
         password = ask_become_pass(trail.options) if found else None
         for number, hosts in trail.left.items():
             for host in found.hosts if found else ():
-                if host.name in hosts:
+                if host.name in hosts and host.name in trail.header.stages[number - 1].plans:
                     plan = trail.header.stages[number - 1].plans[host.name]
                     hosts[host.name].become = become(host, plan, trail.options, password)
         trail.reached = found
@@ -149,9 +153,30 @@ def _go_on(trail: _Trail, asked: Options, action: str) -> int:
         fold.across += _across(stage, fold)
     road.close()
     running.close()
-    confirmed = action == "cancel" and not running.at_work
+    confirmed = action == "cancel" and not any(name in fold.live for _, name in running.at_work)
     shown = replace(asked, detailed_exitcode=trail.options.detailed_exitcode)
     return finish(fold, view, shown, header, time.time() - begun, meant=confirmed)
+
+
+def _narrowed(trail: _Trail, limit: str) -> Header:
+    """Return what a part of a run's hosts were asked for; the others are not followed, nor ended.
+
+    Raises UsageError where that part is none of the run's.
+    """
+    chosen = {host.name for host in who(replace(trail.options, limit=limit)).hosts}
+    stages = tuple(
+        replace(stage, plans={name: plan for name, plan in stage.plans.items() if name in chosen})
+        for stage in trail.header.stages
+    )
+    narrowed = replace(trail.header, stages=stages)
+    if not narrowed.tasks():
+        raise UsageError(
+            f"run {trail.header.run} is not for --limit {limit}",
+            expected=f"hosts of {folded(trail.header.tasks())}",
+            found=folded(chosen),
+            remedy="see: invoke runs",
+        )
+    return narrowed
 
 
 def _across(stage: Stage, fold: Fold) -> tuple[Finding, ...]:
@@ -226,6 +251,9 @@ def _as_begun(header: Header, asked: Options) -> Options:
         name: tuple(value) if isinstance(value, list) else value for name, value in header.options.items()
     }
     road = {name: value for name in _ROAD if (value := getattr(asked, name)) != getattr(Options(), name)}
+    if asked.inventory:
+        road["inventory"] = asked.inventory
     begun = replace(Options(**kept), timeout=asked.timeout, reconnect_timeout=asked.reconnect_timeout, **road)
+    begun = replace(begun, extra_vars=(*begun.extra_vars, *asked.extra_vars))
     # Which hosts failed in an earlier run may have changed since; those that this run is for are known.
     return replace(begun, limit=None) if "run:" in (begun.limit or "") else begun

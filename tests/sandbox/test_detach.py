@@ -78,6 +78,26 @@ def test_a_run_that_is_left_is_seen_followed_and_told_again_from_elsewhere(
     assert [item["state"] for item in listed(here.k3env("runs", "--output", "json"))] == ["ended"]
 
 
+def test_a_part_of_a_run_is_ended_and_the_rest_goes_on(here: Site, tmp_path: Path) -> None:
+    _, run = begin(here, book(tmp_path, 8))
+    said = here.k3env("cancel", run, "--limit", "tray-02", "--output", "json")
+    assert said.code == 0 and said.statuses() == {"tray-02": "notrun"}, said.err
+    for words in (
+        ("cancel", run, "--limit", "tray-03"),
+        ("attach", run, "--limit", "nosuch"),
+        ("runs", "--limit", "x"),
+    ):
+        wrong = here.k3env(*words)
+        assert wrong.code == 1 and "--limit" in wrong.err, wrong.err
+    (seen,) = listed(here.k3env("runs", "--output", "json"))
+    assert seen["state"] == "open"
+    rest = here.k3env("attach", run, "--limit", "tray-01", "--output", "json")
+    assert rest.code == 0 and rest.statuses() == {"tray-01": "changed"}, rest.err
+    (seen,) = listed(here.k3env("runs", "--output", "json"))
+    assert (seen["state"], seen["hosts"]) == ("ended", {"tray-01": "changed", "tray-02": "notrun"})
+    assert [path.parts[-3] for path in here.rack.glob("tray-*/home/slept")] == ["tray-01"]
+
+
 def test_a_run_of_another_account_is_ended(here: Site, elsewhere: Site, tmp_path: Path) -> None:
     _, run = begin(here, book(tmp_path, 60))
     said = elsewhere.k3env("cancel", run, *HOSTS, "--output", "json")
