@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any, Callable, Optional, Protocol
 
 from k3env.errors import Refused
-from k3env.node import lease_files
+from k3env.node import lease_files, present
 from k3env.node.cancel import Cancel
 from k3env.node.lease_files import UNKNOWN, Beside, Owner, Standing, nonce
 
@@ -265,7 +265,7 @@ def is_gone(holder: Owner, me: Owner) -> bool:
         return False
     if holder.boot_id != me.boot_id:
         return True
-    return holder.pid_namespace == me.pid_namespace and not os.path.exists(f"/proc/{holder.pid}")
+    return holder.pid_namespace == me.pid_namespace and present.is_gone(holder.pid)
 
 
 __all__ = ["DONE", "FAILED", "HELD", "LOST", "TIMEOUT_S", "Lease", "Owner", "Watch", "is_gone", "nonce"]

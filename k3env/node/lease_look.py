@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Callable, Optional
 
+from k3env.node import present
 from k3env.node.cancel import Cancel
 from k3env.node.lease import Watch
 from k3env.node.lease_files import Beside, Owner, Standing
@@ -89,7 +90,7 @@ def is_gone_here(owner: Owner, boot_id: str) -> bool:
     except OSError:
         return False
     same = (owner.boot_id, owner.pid_namespace, owner.nodename) == (boot_id, here, os.uname().nodename)
-    return same and not os.path.exists(f"/proc/{owner.pid}")
+    return same and present.is_gone(owner.pid)
 
 
 def take_away(item: Seen) -> Optional[str]:

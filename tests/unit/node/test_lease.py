@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -118,9 +119,10 @@ def test_an_owner_that_lost_its_lease_stops_its_work(tmp_path: Path) -> None:
         (owner("a", boot_id="the boot before"), True),
         (owner("a", pid=2**22 - 3), True),
         (owner("a", pid=os.getpid()), False),
+        (replace(owner("a", pid=2**22 - 3), pid_namespace="pid:[2]"), False),
         (owner("b", boot_id="another node's"), False),
     ],
-    ids=["rebooted", "process gone", "process alive", "another node"],
+    ids=["rebooted", "process gone", "process alive", "in a container", "another node"],
 )
 def test_an_owner_on_this_node_is_judged_by_boot_and_process(tmp_path: Path, holder: Owner, taken: bool) -> None:
     target = str(tmp_path / "repo")
