@@ -5,6 +5,7 @@ A marker's counter is watched as a lease's is: clocks of two nodes are never com
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
 from k3env.errors import Refused
+from k3env.node import present
 from k3env.node.lease import Watch
 from k3env.node.lease_files import nonce, read_json
 from k3env.node.machine import Machine
@@ -146,7 +148,8 @@ def living(machine: Machine, root: str, *, tidy: bool, stale_s: float = STALE_S)
     boot_id = machine.text("/proc/sys/kernel/random/boot_id").strip()
     watches = {name: Watch(stale_s) for name in before}
     dead: set[str] = set()
-    ends = time.monotonic() + (3 * stale_s if tidy else min(stale_s, EVERY_S + 2))
+    # Before a change each one is seen alive or dead: while the filesystem stands still, neither can be.
+    ends = math.inf if tidy else time.monotonic() + min(stale_s, EVERY_S + 2)
     while True:
         alive: list[Marker] = []
         for marker in _markers(directory):
@@ -197,14 +200,16 @@ _WORDS = ("host", "boot_id", "pid_namespace", "started", "user", "job", "rank")
 
 
 def _is_here(marker: Marker, boot_id: str) -> Optional[bool]:
-    """Return whether a process of this node is alive; None: it is of another node, or another container."""
+    """Return whether a process of this node is alive; None: it is of another node or container, or hidden from us."""
     try:
         if (marker.boot_id, marker.pid_namespace) != (boot_id, os.readlink("/proc/self/ns/pid")):
             return None
+        if present.is_gone(marker.pid):
+            return False
         with open(f"/proc/{marker.pid}/stat", "rb") as file:
             words = file.read().rpartition(b")")[2].split()
     except OSError:
-        return False
+        return None  # then its counter decides
     return words[0] not in (b"Z", b"X") and words[19].decode() == marker.started
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from k3env.node import marking
+from k3env.node import inuse, lease, marking
 from k3env.node.facts import Facts
 from k3env.node.facts.mapped import Mapped, mapped
 from k3env.node.inuse import living
@@ -211,6 +211,43 @@ def test_one_that_is_gone_is_forgotten(tmp_path: Path) -> None:
     path = elsewhere(tmp_path)
     assert living(Machine(), str(tmp_path), tidy=False, stale_s=1.0) == () and path.exists(), "check mode keeps it"
     assert living(Machine(), str(tmp_path), tidy=True, stale_s=1.0) == () and not path.exists()
+
+
+class Clock:
+    """A clock that goes on when somebody sleeps, or when the filesystem stands still."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.parametrize("stall_s", [1.0, 50.0, 1000.0])
+@pytest.mark.parametrize("at", [2, 3, 8])
+def test_while_the_filesystem_stands_still_nobody_is_taken_for_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stall_s: float, at: int
+) -> None:
+    """What stalls the one who looks stalls the rank too: its counter rises some seconds after that."""
+    elsewhere(tmp_path)
+    clock, listdir, looks, until = Clock(), os.listdir, [0], [float("inf")]
+
+    def stalling(path: Any) -> list[str]:
+        looks[0] += 1
+        if looks[0] == at:
+            clock.now += stall_s
+            until[0] = clock.now + marking.EVERY_S
+        if clock.now >= until[0]:
+            elsewhere(tmp_path, count=2)
+        return listdir(path)
+
+    monkeypatch.setattr(inuse, "time", clock)
+    monkeypatch.setattr(lease, "time", clock)
+    monkeypatch.setattr(os, "listdir", stalling)
+    assert [marker.name for marker in living(Machine(), str(tmp_path), tidy=True)] == ["m"]
 
 
 def test_what_is_no_marker_is_passed_over(tmp_path: Path) -> None:
