@@ -43,6 +43,8 @@ def exposed(path: str) -> Optional[str]:
         if _is_open(found) and not (sticky and any(names)):
             return f"{there} may be written to by others: its mode is {stat.S_IMODE(found.st_mode):04o}"
         at = there
+    if at and _is_open(os.lstat(at)):  # where `.` or `..` led back to what was only passed through
+        return f"{at} may be written to by others: its mode is {stat.S_IMODE(os.lstat(at).st_mode):04o}"
     return None
 
 
@@ -102,5 +104,5 @@ def _paths(value: str) -> Iterator[str]:
 
 def _is_open(found: os.stat_result) -> bool:
     """Return whether somebody else may write there; a system's group, such as staff, is root's to manage."""
-    people = found.st_mode & stat.S_IWGRP and PEOPLE <= found.st_gid < NOBODY
+    people = found.st_mode & stat.S_IWGRP and PEOPLE <= found.st_gid != NOBODY
     return bool(found.st_mode & stat.S_IWOTH or people)

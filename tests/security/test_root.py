@@ -259,10 +259,53 @@ def test_where_the_caller_was_does_not_count(home: Path, canary: Path, monkeypat
 
 @pytest.mark.parametrize(
     ("path", "is_exposed"),
-    [("/", False), ("/usr/bin/env", False), ("/tmp", True), ("/tmp/nothing", True), ("/root/nothing", False)],
+    [
+        ("/", False),
+        ("/usr/bin/env", False),
+        ("/tmp", True),
+        ("/tmp/.", True),
+        ("/tmp/../tmp/", True),
+        ("/tmp/..", False),
+        ("/tmp/nothing", True),
+        ("/root/nothing", False),
+    ],
 )
 def test_what_is_exposed(path: str, is_exposed: bool) -> None:
     assert (trust.exposed(path) is not None) == is_exposed
+
+
+@pytest.mark.parametrize(
+    ("gid", "is_exposed"),
+    # A directory service counts on where 16 bits end; 65534 is whom a user namespace does not know.
+    [
+        (0, False),
+        (50, False),
+        (999, False),
+        (1000, True),
+        (65533, True),
+        (65534, False),
+        (65535, True),
+        (1 << 30, True),
+    ],
+)
+def test_what_a_group_may_write_to(ground: Path, gid: int, is_exposed: bool) -> None:
+    path = ground / "group" / "file"
+    path.parent.mkdir()
+    path.write_text("")
+    for at in (path.parent, path):
+        assert trust.exposed(str(path)) is None
+        os.chown(at, 0, gid)
+        assert trust.exposed(str(path)) is None
+        at.chmod(0o775)
+        assert (trust.exposed(str(path)) is not None) == is_exposed
+        at.chmod(0o755)
+
+
+def test_what_was_only_passed_through(ground: Path) -> None:
+    (ground / "all" / "ours").mkdir(parents=True)
+    (ground / "all").chmod(0o1777)
+    assert trust.exposed(str(ground / "all" / "ours")) is None
+    assert trust.exposed(str(ground / "all" / "ours" / "..")) is not None
 
 
 def test_a_link_of_a_user_on_the_way(home: Path, ground: Path) -> None:
