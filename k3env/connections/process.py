@@ -9,14 +9,18 @@ import os
 import re
 import select
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from k3env.errors import AuthFailed, ConnectTimeout, Dropped, HostKeyMismatch, NotThere, Unreachable
 
 _CHUNK = 1 << 16
 _TAIL = 4096
+# Ctrl-C is for us alone: what it means for the work is said through the connection, which must not end by it.
+_APART: dict[str, Any] = {"process_group": 0} if sys.version_info >= (3, 11) else {"start_new_session": True}
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,9 @@ class ChildProcess:
         self._host = host
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         try:
-            self._child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors)
+            self._child = subprocess.Popen(
+                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, **_APART
+            )
         except OSError as error:
             self._errors.close()
             raise Unreachable(
@@ -86,6 +92,10 @@ class ChildProcess:
                 found=error.strerror or "",
                 remedy="install it, or choose another --connection",
             ) from None
+
+        assert self._child.stdout is not None  # noqa: S101 - PIPE was asked for
+        self._ready = select.poll()  # select(2) ends at descriptor 1023, which some hundred hosts reach
+        self._ready.register(self._child.stdout, select.POLLIN)
 
     def send(self, data: bytes) -> None:
         """Send bytes to its standard input."""
@@ -99,7 +109,7 @@ class ChildProcess:
     def receive(self, timeout_s: float) -> bytes | None:
         """Return bytes of its standard output; see Process."""
         assert self._child.stdout is not None  # noqa: S101 - PIPE was asked for
-        if not select.select([self._child.stdout], [], [], timeout_s)[0]:
+        if not self._ready.poll(1000 * timeout_s):
             return None
         return os.read(self._child.stdout.fileno(), _CHUNK)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import resource
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from k3env import payload
-from k3env.connections.process import PREFIXES, ProcessConnection, Target
+from k3env.connections.process import PREFIXES, ChildProcess, ProcessConnection, Target
 from k3env.connections.road import Road
 from k3env.connections.ssh import Settings, SshConnection
 from k3env.errors import AuthFailed, HostKeyMismatch, Unreachable
@@ -19,6 +21,9 @@ from k3env.protocol.plan import Plan, Start
 from k3env.runner import host
 from k3env.runner.session import Work
 from tests.sshd import Sshd, keygen, sshd, with_config
+
+FD_SETSIZE = 1024
+"""Where select(2) ends. Source: select(2)."""
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +56,33 @@ def test_the_users_own_ssh_carries_a_plan(server: Sshd, tmp_path: Path, monkeypa
     target = Target("127.0.0.1", server.port, None, str(server.key))
     events = follow(lambda: ProcessConnection("openssh", target), tmp_path)
     assert [event.kind for event in events] == ["hello", "begin", "end"]
+
+
+def test_as_many_hosts_as_there_are_descriptors(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * FD_SETSIZE
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        pytest.skip(f"only {hard} files may be opened here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(FD_SETSIZE)]
+    try:
+        events = follow(lambda: ProcessConnection("local", Target("node")), tmp_path)
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert [event.kind for event in events] == ["hello", "begin", "end"]
+
+
+def test_ctrl_c_does_not_reach_what_carries_the_connection() -> None:
+    child = ChildProcess([sys.executable, "-c", "import os; print(os.getpgrp())"], "node")
+    try:
+        said = b""
+        while not said.endswith(b"\n"):
+            said += child.receive(10) or b""
+        assert int(said) != os.getpgrp()
+    finally:
+        child.close()
 
 
 @pytest.mark.parametrize(
