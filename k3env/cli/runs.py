@@ -52,6 +52,13 @@ def runs(**raw: Any) -> int:
     options = parse(raw)
     problems: Mapping[str, Finding] = {}
     code = EXIT_OK
+    if options.hosts is None and options.limit is not None:
+        raise UsageError(
+            "--limit narrows --hosts, and there are none",
+            expected="--hosts, whose runs are listed",
+            found=f"--limit {options.limit}",
+            remedy="see all runs that were begun from here: invoke runs; or those of nodes: --hosts",
+        )
     if options.hosts is None:
         lines = list(_recorded())
     else:
@@ -159,8 +166,11 @@ def _recorded() -> Iterator[Line]:
 
 
 def _record(record: Record) -> Line:
+    from k3env.protocol.line import NOTRUN
+
     header, outcome = record.header(), record.outcome()
     said = {name: host.status for name, host in outcome.hosts.items()}
+    said.update({name: OPEN for name in record.unfinished() if said.get(name) == NOTRUN})
     what = "; ".join(stage.play for stage in header.stages)
     return Line(header.run, "ended" if record.ended else OPEN, header.started, "", what, header.check, said)
 

@@ -5,20 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from k3env.errors import UsageError
+from k3env.protocol.folding import fold
 from k3env.protocol.line import FAILED, NOTRUN, UNREACHABLE
 from k3env.runner.record import Record, records
 
 LAST = "last"
+_LOST = (FAILED, UNREACHABLE)
 
 
 def failed_in(run: str) -> Sequence[str]:
     """Return the failed and unreachable hosts of a run, named whole, by its beginning, or as `last`.
 
-    Raises UsageError for a run that is not known, whose record is damaged, or that has no such host.
+    Raises UsageError for a run that is not known, whose record is damaged, whose end was not seen on all of its hosts,
+    or that has no such host.
     """
     record = last() if run == LAST else Record.find(run)
     statuses = {name: host.status for name, host in record.outcome().hosts.items()}
-    found = [name for name, status in statuses.items() if status in (FAILED, UNREACHABLE)]
+    unknown = sorted(record.unfinished() - {name for name, status in statuses.items() if status in _LOST})
+    if unknown:
+        raise UsageError(
+            f"how run {record.directory.name} ended on {fold(unknown)} is not known here",
+            expected="a run that was followed to its end",
+            found="a run that was left to itself, or that goes on",
+            remedy=f"invoke attach {record.directory.name} tells its end; then this again",
+        )
+    found = [name for name, status in statuses.items() if status in _LOST]
     if not found:
         left_out = sum(status == NOTRUN for status in statuses.values())
         raise UsageError(

@@ -17,7 +17,7 @@ from typing import Any
 from k3env.errors import UsageError, nearest
 from k3env.protocol import codec
 from k3env.protocol.event import Event
-from k3env.protocol.line import PROGRESS
+from k3env.protocol.line import END, FAILED, HELLO, PROGRESS
 from k3env.protocol.outcome import Outcome, fold
 from k3env.protocol.plan import Plan, Task
 
@@ -181,6 +181,16 @@ class Record:
                 yield str(kept["host"]), int(kept["play"]), codec.decode(Event, kept["event"])
             except (ValueError, KeyError, TypeError):
                 continue
+
+    def unfinished(self) -> set[str]:
+        """Return the hosts whose work began, and whose end is not known here."""
+        begun: set[tuple[str, int]] = set()
+        for host, play, event in self.events():
+            if event.kind == HELLO:
+                begun.add((host, play))
+            elif event.kind in (END, FAILED):
+                begun.discard((host, play))
+        return {host for host, _ in begun}
 
     def outcome(self) -> Outcome:
         """Return what is known of the run.

@@ -49,6 +49,23 @@ def test_what_failed_is_done_again(site: Site) -> None:
     assert wrong.code == 1 and "no run 2020" in wrong.err and "Traceback" not in wrong.err
 
 
+def test_what_ended_unseen_is_not_left_out(site: Site) -> None:
+    """A run that was left to itself, or whose controller was killed: which of its hosts failed is not known yet."""
+    name = run(site).document["run"]
+    record = site.state / "k3env/runs" / name
+    lines = (record / "events.jsonl").read_text().splitlines()
+    seen = [line for line in lines if json.loads(line)["host"] != "b" or '"kind":"hello"' in line]
+    (record / "events.jsonl").write_text("".join(f"{line}\n" for line in seen))
+    (record / "ended").unlink()
+    (listed,) = json.loads(site.k3env("runs", "--output", "json").out)["runs"]
+    assert (listed["state"], listed["hosts"]) == ("open", {"a": "failed", "b": "open", "c": "failed"})
+    refused = run(site, "--limit", "run:last")
+    assert refused.code == 1 and f"how run {name} ended on b is not known here" in refused.document["error"]["message"]
+    assert f"invoke attach {name}" in refused.document["error"]["remedy"]
+    assert site.k3env("attach", name, "--output", "json").statuses() == dict.fromkeys("abc", "failed")
+    assert set(run(site, "--limit", "run:last").statuses()) == {"a", "b", "c"}
+
+
 def test_the_record_names_the_run_that_was_meant(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(site.state))
     name = run(site).document["run"]
