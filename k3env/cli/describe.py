@@ -28,7 +28,7 @@ from k3env.protocol.finding import printable
 if TYPE_CHECKING:
     from k3env.documents.nodes import Node
     from k3env.inventory import Host
-    from k3env.playbook import Compiled, Play
+    from k3env.playbook import Builders, Compiled, Play
     from k3env.playbook import Options as Asked
     from k3env.protocol.plan import Task
 
@@ -60,6 +60,8 @@ class Described:
     """Those that are the same on all of these hosts."""
     differing: dict[str, dict[str, Variable]]
     """The others: name to host to value."""
+    builders: dict[str, str]
+    """Host to the builder that goes before it."""
 
 
 @command(Option("repo", "instead: what a TensorRT LLM checkout on this machine is, and the commands for it"), *_TAKEN)
@@ -94,21 +96,24 @@ def _describe_checkout(path: str, options: Options) -> int:
 
 def _described(options: Options) -> Iterator[Described]:
     from k3env.cli.asked import asked
-    from k3env.cli.who import trays, warn, who
-    from k3env.playbook import compile_playbook, load
+    from k3env.cli.who import trays, warn, who, with_builders
+    from k3env.playbook import load, make_ready, named_builders
 
     playbook = load(options.playbook or DEFAULT_PLAYBOOK)
     chosen = who(options)
     warn(chosen.inventory, sys.stderr)
     wanted = asked(options)
+    chosen = with_builders(chosen, named_builders(playbook, chosen.hosts, wanted), options)
     with trays(chosen) as reached:
         hosts = playbook.targets(reached.inventory, reached.hosts)
-        plans = compile_playbook(playbook, hosts, wanted)
-    for play, members, made in zip(playbook.plays, hosts, plans, strict=True):
-        yield from _of_play(play, members, made, wanted)
+        ready = make_ready(playbook, hosts, {host.name: host for host in reached.builders}, wanted)
+    for play, members, made, builders in zip(playbook.plays, ready.hosts, ready.plans, ready.builders, strict=True):
+        yield from _of_play(play, members, made, builders, wanted)
 
 
-def _of_play(play: Play, hosts: Sequence[Host], plans: Mapping[str, Compiled], wanted: Asked) -> Iterator[Described]:
+def _of_play(
+    play: Play, hosts: Sequence[Host], plans: Mapping[str, Compiled], builders: Builders, wanted: Asked
+) -> Iterator[Described]:
     from k3env.playbook import layers
     from k3env.protocol import codec
 
@@ -126,7 +131,8 @@ def _of_play(play: Play, hosts: Sequence[Host], plans: Mapping[str, Compiled], w
                 same[name] = first
             else:
                 differing[name] = values
-        yield Described(play.name, tuple(known), plans[members[0].name], same, differing)
+        waiting = {host: builders.of[host] for host in known if host in builders.of}
+        yield Described(play.name, tuple(known), plans[members[0].name], same, differing, waiting)
 
 
 def _variables(nodes: Mapping[str, Node]) -> dict[str, Variable]:
@@ -168,6 +174,7 @@ def _as_json(item: Described) -> dict[str, Any]:
     return {
         "play": item.play,
         "hosts": list(item.hosts),
+        "builders": item.builders,
         "plan": _shown(codec.encode(item.made.plan)),
         "variables": {name: variable(found) for name, found in item.variables.items()},
         "differing": {
@@ -194,6 +201,7 @@ def _as_text(item: Described) -> str:
     rows = [
         f"PLAY [{item.play}] on {fold(item.hosts)}",
         f"  mode {plan.mode}, when nobody follows: {plan.when_unfollowed}, as {plan.user or 'the connecting user'}",
+        *(f"  {line}" for line in _waiting(item.builders)),
         "",
         "  TASKS",
     ]
@@ -215,6 +223,15 @@ def _as_text(item: Described) -> str:
         rows += ["", "  FROM THE SITE FILE"]
         rows += [f"    {name}: {_site_value(name, item)}    {origin}" for name, origin in wanted.items()]
     return "\n".join(rows)
+
+
+def _waiting(builders: Mapping[str, str]) -> Iterator[str]:
+    """Yield who is contacted only when a builder has finished well."""
+    from k3env.protocol.folding import fold
+
+    for name in sorted(set(builders.values())):
+        hosts = fold([host for host, builder in builders.items() if builder == name])
+        yield f"after builder {name} has finished well: {hosts}"
 
 
 def _site_value(name: str, item: Described) -> str:

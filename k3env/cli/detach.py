@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from k3env.cli.options import Options
 from k3env.errors import UsageError
-from k3env.inventory import Host
-from k3env.playbook import Compiled, Play
+from k3env.playbook import Play, Ready
 from k3env.protocol.folding import fold as folded
 from k3env.protocol.plan import STOP
 
@@ -18,8 +17,7 @@ _ENDS_WITH_US = ("slurm",)
 def refuse_attended(
     options: Options,
     plays: Sequence[Play],
-    hosts: Sequence[Sequence[Host]],
-    plans: Sequence[Mapping[str, Compiled]],
+    ready: Ready,
 ) -> None:
     """Make sure that each node can go through its plan by itself.
 
@@ -27,11 +25,17 @@ def refuse_attended(
     """
     if options.drain:
         raise _refused("--drain: nobody would resume the nodes", "leave one of the two out")
+    hosts, plans = ready.hosts, ready.plans
     at_work = [number for number, made in enumerate(plans) if made]
     if len(at_work) > 1:
         raise _refused(f"{len(at_work)} plays, one after another", "begin them one by one")
     for number in at_work:
         play, names = plays[number], [host.name for host in hosts[number]]
+        if ready.builders[number].of:
+            builders = ",".join(sorted(ready.builders[number].names))
+            raise _refused(
+                f"a builder before the others, in play {play.name}", f"begin it first, by itself: --hosts {builders}"
+            )
         if len(list(play.batches(hosts[number]))) > 1:
             raise _refused(f"serial, in play {play.name}", "begin the hosts of one batch after another with --limit")
         if len(names) > 1 and (play.any_errors_fatal or play.max_fail_percentage is not None):

@@ -9,7 +9,7 @@ from k3env.cli.jobs import allowed
 from k3env.cli.options import Options
 from k3env.errors import K3Error, UsageError
 from k3env.inventory import Host
-from k3env.playbook import Compiled, Play
+from k3env.playbook import Compiled, Play, Ready
 from k3env.protocol.finding import FAIL, UNKNOWN
 from k3env.protocol.outcome import HostOutcome
 from k3env.runner.drain import Drain, Say
@@ -75,10 +75,12 @@ def draining(
         drain.end()
 
 
-def first_batch(plays: Sequence[Play], hosts: Sequence[Sequence[Host]]) -> list[str]:
-    """Return the hosts that a run begins with."""
-    batches = (batch for play, members in zip(plays, hosts, strict=True) for batch in play.batches(members))
-    return [host.name for host in next(batches, [])]
+def first_batch(plays: Sequence[Play], ready: Ready) -> list[str]:
+    """Return the hosts that a run begins with, builders that are no hosts of the play left out."""
+    together = zip(plays, ready.hosts, ready.builders, strict=True)
+    batches = (batch for play, members, builders in together for batch in builders.batches(play, members))
+    only = frozenset[str]().union(*(builders.only for builders in ready.builders))
+    return [host.name for host in next(batches, []) if host.name not in only]
 
 
 def unfit(host: HostOutcome, across: str) -> str:

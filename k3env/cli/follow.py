@@ -17,7 +17,7 @@ from k3env.cli.options import Options, parse
 from k3env.cli.play import finish, limits, owner, watcher
 from k3env.cli.secrets import ask_become_pass, ask_passphrase, check_key
 from k3env.cli.view import View
-from k3env.cli.who import Who, trays, who
+from k3env.cli.who import Who, trays, who, with_builders
 from k3env.cli.words import shown
 from k3env.connections.road import Road
 from k3env.errors import UsageError
@@ -94,6 +94,10 @@ def follow(raw: dict[str, Any], action: str) -> int:
         trail.options = check_key(trail.options)
     chosen = who(trail.options) if names else None
     if chosen is not None:
+        # A builder may be none of the hosts that were asked for.
+        known = [name for name in sorted(names) if name in chosen.inventory.hosts]
+        chosen = with_builders(chosen, known, trail.options)
+        chosen = replace(chosen, hosts=chosen.all, builders=())
         chosen = replace(chosen, hosts=tuple(host for host in chosen.hosts if host.name in names))
     with trays(chosen) if chosen is not None else nullcontext() as found:
         password = ask_become_pass(trail.options) if found else None

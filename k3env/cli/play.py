@@ -18,13 +18,13 @@ from k3env.cli.drain import NoDrain, draining, first_batch, unfit
 from k3env.cli.options import DEFAULT_PLAYBOOK, Options
 from k3env.cli.secrets import ask_become_pass, ask_passphrase, check_key, resolve
 from k3env.cli.view import View
-from k3env.cli.who import Who, as_recorded, listed, trays, warn, who
+from k3env.cli.who import Who, as_recorded, listed, trays, warn, who, with_builders
 from k3env.cli.words import shown
 from k3env.connections.road import Road
 from k3env.errors import EXIT_INTERRUPTED, EXIT_OK, UsageError
 from k3env.inventory import Host
 from k3env.node import across
-from k3env.playbook import Compiled, Play, compile_playbook, load
+from k3env.playbook import Builders, Compiled, Play, Ready, load, make_ready, named_builders
 from k3env.protocol.event import Event
 from k3env.protocol.finding import FAIL
 from k3env.protocol.outcome import Fold, Outcome
@@ -69,17 +69,20 @@ def play(options: Options, style: Style | None = None) -> int:
     options = check_key(options)
     chosen = who(options)
     warn(chosen.inventory, sys.stderr)
+    wanted = asked(options)
+    chosen = with_builders(chosen, named_builders(playbook, chosen.hosts, wanted), options)
     with trays(chosen) as reached:
         hosts = playbook.targets(reached.inventory, reached.hosts)
-        plans = compile_playbook(playbook, hosts, asked(options))
+        ready = make_ready(playbook, hosts, {host.name: host for host in reached.builders}, wanted)
+        plans = ready.plans
         _refuse_nothing(plans, options)
         style.refuse(task for each in plans for made in each.values() for task in made.plan.tasks)
         if options.detach:
-            refuse_attended(options, playbook.plays, hosts, plans)
+            refuse_attended(options, playbook.plays, ready)
         if options.list_hosts:
             return _list(options, plans)
-        with draining(options, hosts, plans) as drain:
-            return _run(options, reached, playbook.plays, hosts, plans, style, drain)
+        with draining(options, hosts, ready.judged) as drain:
+            return _run(options, reached, playbook.plays, ready, style, drain)
 
 
 def _list(options: Options, plans: Sequence[Mapping[str, Compiled]]) -> int:
@@ -114,40 +117,50 @@ def _run(
     options: Options,
     reached: Who,
     plays: Sequence[Play],
-    hosts: Sequence[Sequence[Host]],
-    plans: Sequence[Mapping[str, Compiled]],
+    ready: Ready,
     style: Style,
     drain: Drain | NoDrain,
 ) -> int:
+    plans = ready.plans
     secrets = resolve(made.plan for play in plans for made in play.values())
     password = ask_become_pass(options)
     begun = time.time()
     header = _header(new_run(), begun, options, plays, plans, secrets.values())
     fold = Fold(header.run, header.started, header.tasks(), check=options.check)
     view = style.view(fold, output=options.output, diff=options.diff, verbose=options.v)
-    drain.start(f"run {header.run} of {owner()}", view.notice, first_batch(plays, hosts))
+    drain.start(f"run {header.run} of {owner()}", view.notice, first_batch(plays, ready))
     record = Record.begin(header)
     road = Road(ask=ask_passphrase, accept_new=options.accept_new_host_keys)
     targets = Targets(header.run, owner(), road, secrets, jobs.allowed(options), detached=options.detach)
     running = Run(record, fold, limits(options, reached), options.forks, watcher(view, options, header.run, drain.poll))
-    for number, (item, play_hosts, made) in enumerate(zip(plays, hosts, plans, strict=True), 1):
-        batches = item.batches(play_hosts)
+    waiting: dict[str, str] = {}
+    for number, (item, play_hosts, made, builders) in enumerate(
+        zip(plays, ready.hosts, plans, ready.builders, strict=True), 1
+    ):
+        batches = builders.batches(item, play_hosts)
         for batch in batches:
             alive = [host for host in batch if fold.host(host.name).status not in ("failed", "unreachable")]
+            if not running.over:
+                waiting.update(_unbuilt(alive, builders, made, fold))
+                for host in alive:
+                    if host.name in waiting:
+                        running.leave_out([host.name], waiting[host.name])
+                alive = [host for host in alive if host.name not in waiting]
             if running.over:
                 running.leave_out(host.name for host in alive)
             if running.over or not alive:
                 continue
-            drain.begin([host.name for host in alive])
+            drain.begin(_own(alive, builders))
+            peers = len(alive) + sum(host.name in builders.names for host in play_hosts if host not in alive)
             view.play(item.name, {host.name: made[host.name].plan.tasks for host in alive})
             running.stage(
                 [
-                    drain.guarded(
+                    (drain if host.name not in builders.only else NoDrain()).guarded(
                         targets.make(
                             host,
                             made[host.name].plan,
                             number,
-                            len(alive),
+                            peers,
                             made[host.name].settings.variables.k3env_state_dir,
                             become=become(host, made[host.name].plan, options, password),
                             what=f"{Path(options.playbook or DEFAULT_PLAYBOOK).stem}: {item.name}",
@@ -156,19 +169,19 @@ def _run(
                     )
                     for place, host in enumerate(alive)
                 ],
-                Policy(item.any_errors_fatal, item.max_fail_percentage),
+                _policy(item, builders, alive),
                 may_stop=all(made[host.name].plan.when_unfollowed == STOP for host in alive),
                 play=number,
             )
             view.end_play()
             if batch is not batches[-1]:
-                _resume(drain, running, fold, [host.name for host in alive], plans[number:])
+                _resume(drain, running, fold, _own(alive, builders), plans[number:])
         judged = across.findings({name: each.plan for name, each in made.items()}, fold)
         fold.across += judged
         if any(finding.status == FAIL for finding in judged):
             running.stop("the hosts do not fit together")
         if batches:
-            _resume(drain, running, fold, [host.name for host in batches[-1]], plans[number:])
+            _resume(drain, running, fold, _own(batches[-1], builders), plans[number:])
     road.close()
     running.close()
     if options.detach:
@@ -176,6 +189,34 @@ def _run(
             view.notice(line)
     left = options.detach and not fold.interrupted
     return style.finish(fold, view, options, header, time.time() - begun, meant=left)
+
+
+def _own(hosts: Iterable[Host], builders: Builders) -> list[str]:
+    return [host.name for host in hosts if host.name not in builders.only]
+
+
+def _unbuilt(hosts: Iterable[Host], builders: Builders, made: Mapping[str, Compiled], fold: Fold) -> dict[str, str]:
+    """Return the hosts whose builder has not finished well in this play, with what is said of them."""
+    why = {}
+    for name in builders.names:
+        status = fold.host(name).status
+        done = (fold.task(name, task.id).status for task in made[name].plan.tasks)
+        if status in ("failed", "unreachable"):
+            why[name] = "failed" if status == "failed" else f"is {status}"
+        elif any(item in ("notrun", "cancelled") for item in done):
+            why[name] = "did not finish"
+    return {
+        host.name: f"its builder {builders.of[host.name]} {why[builders.of[host.name]]}"
+        for host in hosts
+        if builders.of.get(host.name) in why
+    }
+
+
+def _policy(play: Play, builders: Builders, hosts: Iterable[Host]) -> Policy:
+    """Return when a play ends early; what a builder's failure means, those say whom it builds for."""
+    if any(host.name in builders.names for host in hosts):
+        return Policy(play.any_errors_fatal, 100.0)
+    return Policy(play.any_errors_fatal, play.max_fail_percentage)
 
 
 def _resume(

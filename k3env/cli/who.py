@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,11 +31,18 @@ class Who:
 
     inventory: Inventory
     hosts: tuple[Host, ...]
+    builders: tuple[Host, ...] = ()
+    """Hosts that build for these, and are not among them."""
+
+    @property
+    def all(self) -> tuple[Host, ...]:
+        """All that may be contacted."""
+        return (*self.builders, *self.hosts)
 
     @property
     def simulated(self) -> bool:
         """Whether all hosts are trays of the sandbox."""
-        return all(SANDBOX in host.variables for host in self.hosts)
+        return all(SANDBOX in host.variables for host in self.all)
 
 
 def who(options: Options) -> Who:
@@ -59,6 +66,29 @@ def who(options: Options) -> Who:
     else:
         hosts = inventory.select(options.hosts or "", options.limit)
     return Who(inventory, tuple(replace(host, address=_address(host.address, options)) for host in hosts))
+
+
+def with_builders(chosen: Who, names: Iterable[str], options: Options) -> Who:
+    """Return the hosts of a command with those that build for them.
+
+    Raises InventoryError for a builder that the inventory does not know.
+    """
+    here = {host.name for host in chosen.hosts}
+    found = [_builder(chosen.inventory, name) for name in names if name not in here]
+    return replace(chosen, builders=tuple(replace(host, address=_address(host.address, options)) for host in found))
+
+
+def _builder(inventory: Inventory, name: str) -> Host:
+    if name in inventory.groups or (name not in inventory.hosts and not inventory.adhoc_allowed):
+        close = nearest(name, list(inventory.hosts))
+        raise InventoryError(
+            f"the builder {name} is no host of the inventory",
+            subject="builder",
+            expected="the name of one host",
+            found=f"{name}, a group" if name in inventory.groups else name,
+            remedy=f"did you mean {close}?" if close else "add it to the inventory, or correct the variable builder",
+        )
+    return inventory.select(name)[0]
 
 
 def load(options: Options, beside_playbook: Path | None = None) -> Inventory:
@@ -160,7 +190,7 @@ def _address(address: Address, options: Options) -> Address:
 @contextmanager
 def trays(chosen: Who) -> Iterator[Who]:
     """Run the trays among these hosts while the command lasts; they bring their address and defaults."""
-    wanted = {host.name: host.variables[SANDBOX].plain for host in chosen.hosts if SANDBOX in host.variables}
+    wanted = {host.name: host.variables[SANDBOX].plain for host in chosen.all if SANDBOX in host.variables}
     if not wanted:
         yield chosen
         return
@@ -176,8 +206,11 @@ def trays(chosen: Who) -> Iterator[Who]:
 
     with Rack() as rack:
         ends = rack.start(wanted)
-        hosts = tuple(moved(host, ends[host.name]) if host.name in ends else host for host in chosen.hosts)
-        yield replace(chosen, hosts=hosts)
+        hosts, builders = (
+            tuple(moved(host, ends[host.name]) if host.name in ends else host for host in group)
+            for group in (chosen.hosts, chosen.builders)
+        )
+        yield replace(chosen, hosts=hosts, builders=builders)
 
 
 def listed(names: Sequence[str]) -> str:

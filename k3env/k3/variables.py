@@ -19,6 +19,8 @@ _AUTO = "auto"
 _REFERRED_TO = "secret"
 """What validation sees in the place of a secret."""
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+"""The name of one host, and no pattern."""
 _DOTTED = re.compile(r"[0-9]+(\.[0-9]+)*")
 
 
@@ -95,7 +97,9 @@ class Variables:
     container: Optional[Container] = _variable(None, OURS)
     """Image in which the checkout's Python runs; unset: on the node itself."""
     builder: Optional[str] = _variable(None, OURS)
-    """The one host that builds. It has no effect yet and must be unset: the first that needs a build makes it."""
+    """The one host that builds, of the play or elsewhere in the inventory: it goes first, and when it has finished well
+    the others are contacted; also with --limit. Unset: the first that needs a build makes it, and the others wait.
+    """
     k3_user: Optional[str] = _variable(None, OURS)
     """Owner of checkout, virtual environment and caches; unset: the connecting user."""
     k3env_state_dir: Optional[str] = _variable(None, OURS)
@@ -133,8 +137,8 @@ class Variables:
         problem = arch_problem(self.trtllm_arch)
         if problem is not None:
             raise ValueError(f"trtllm_arch: {problem}")
-        if self.builder is not None:
-            raise ValueError("builder has no effect yet: leave it unset; the first host that needs a build makes it")
+        if self.builder is not None and not HOST.fullmatch(self.builder):
+            raise ValueError(f"builder must be the name of one host, found {self.builder!r}")
 
 
 def _check_path(name: str, path: Optional[str]) -> None:

@@ -92,10 +92,10 @@ class Run:
         if not self.at_work:
             self._record.end()
 
-    def leave_out(self, hosts: Iterable[str]) -> None:
-        """Note that these hosts' next stage does not begin, since the run is over."""
+    def leave_out(self, hosts: Iterable[str], why: str = "") -> None:
+        """Note that these hosts' next stage does not begin, since the run is over, or for a reason of their own."""
         for host in hosts:
-            self._take(host, Event(NOTRUN, time=time.time(), data={"message": self._why}))
+            self._take(host, Event(NOTRUN, time=time.time(), data={"message": why or self._why}))
 
     def fail(self, host: str, error: K3Error) -> None:
         """Note what went wrong with a host beside its plan."""

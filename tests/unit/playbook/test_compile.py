@@ -153,7 +153,7 @@ WRONG_SETTINGS = [
     ("checkpoint", "kimi", "checkpoint must be an absolute path", ""),
     ("serve_config", "a.yml", "serve_config must be an absolute path", ""),
     ("einops_version", "latest", "einops_version must be a version", ""),
-    ("builder", "gb300-01", "builder has no effect yet", ""),
+    ("builder", "gb300-[01-02]", "builder must be the name of one host", ""),
     ("flashinfer_step", "pinned", "must be one of auto, fork, pin, none", "pinned"),
     ("trtllm_url", {"secret": "env:T"}, "trtllm_url of the shipped variables can't be a secret", "environment: {NAME"),
 ]
