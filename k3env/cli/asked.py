@@ -19,6 +19,7 @@ def asked(options: Options) -> compiling.Options:
         start_at_task=options.start_at_task,
         check=options.check,
         context=options.context,
+        probe_dir=options.probe_dir,
         force_in_use=options.force_in_use,
         explain=options.explain_skip,
         extra=extra(options.extra_vars),

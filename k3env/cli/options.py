@@ -77,6 +77,7 @@ CHECKING = (
     Option("fail_on", "warn: count warnings as failures"),
     Option("output", ", ".join(REPORTS), "text"),
     Option("output_file", "write what --output says there, at once, instead of to stdout"),
+    Option("probe_dir", "a directory that all hosts should share: each leaves a file there, and looks for the others'"),
 )
 ALL = (
     *TARGETING,
@@ -126,6 +127,7 @@ class Options:
     output: str = "text"
     v: bool = False
     context: str = DEFAULT_CONTEXT
+    probe_dir: str | None = None
     fail_on: str = "fail"
     output_file: str | None = None
 

@@ -21,6 +21,7 @@ class Arguments:
     output_file: Optional[str] = None
     fail_on: str = "fail"
     drain: bool = False
+    probe_dir: Optional[str] = None
     verbose: bool = False
     list: bool = False
     explain: Optional[str] = None
@@ -34,6 +35,7 @@ _SHORT = {"-v": "--verbose", "-h": "--help"}
 
 HELP = f"""\
 usage: {_NAME}.pyz [--context C] [--output O] [--output-file PATH] [--fail-on warn] [--drain] [-v]
+       [--probe-dir DIR]
        {_NAME}.pyz --list | --explain CHECK | --version
 
 Checks this node for Kimi K3; nothing is changed.
@@ -43,6 +45,7 @@ Checks this node for Kimi K3; nothing is changed.
   --output O          {", ".join(OUTPUTS)}
   --output-file PATH  write there, at once, instead of to standard output
   --fail-on warn      count warnings as failures
+  --probe-dir DIR     let the nodes look for each other's files there, a directory that all share
   --drain             if a check fails that may stop a job, drain this node in Slurm, unless it has a reason already
   -v, --verbose       tell of passed and skipped checks too
   --list              print all checks

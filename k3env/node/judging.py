@@ -30,6 +30,16 @@ class Judged:
     """What this node tells for checks across nodes, as JSON."""
 
 
+def _in_job() -> dict[str, Any]:
+    """Return this node's place in a job's step, as Slurm tells it: SLURM_NODEID counts its nodes from 0."""
+    import os
+
+    told = {name: os.environ.get(f"SLURM_{name}", "") for name in ("NODEID", "STEP_NUM_NODES", "JOB_ID", "STEP_ID")}
+    step = f"{told['JOB_ID']}.{told['STEP_ID']}" if told["JOB_ID"] and told["STEP_ID"] else ""
+    counts = [int(text) if text.isdigit() else 0 for text in (told["NODEID"], told["STEP_NUM_NODES"])]
+    return {"number": counts[0], "peers": counts[1], "common": step}
+
+
 @dataclass(frozen=True)
 class Judging:
     """How a plan's checks are judged here. What only children need is imported there, all at the same time."""
@@ -42,6 +52,8 @@ class Judging:
     """When facts must be read, on time.monotonic()."""
     compared: bool = False
     """Whether somebody judges across nodes."""
+    probe_dir: Optional[str] = None
+    """A directory in which the nodes look for each other."""
 
     def judge(self, patterns: tuple[str, ...], meanwhile: Callable[[], object] = lambda: None) -> Judged:
         """Judge the checks that patterns mean; `meanwhile` is done while children read."""
@@ -77,8 +89,9 @@ class Judging:
         from k3env.protocol.profile import Profile
 
         wanted: Profile = codec.decode(Profile, dict(self.profile))
-        profile = replace(wanted, context=self.context, at_rank=self.context == DEFAULT)
-        machine, told = Machine(), dict[str, Any]()
+        paths = replace(wanted.paths, probe_dir=self.probe_dir or wanted.paths.probe_dir)
+        profile = replace(wanted, context=self.context, at_rank=self.context == DEFAULT, paths=paths)
+        machine, told = Machine(**_in_job()), dict[str, Any]()
         if self.compared:
             machine.on_facts(told.update)
         facts = Facts(machine, profile, self.ends, reader(profile))

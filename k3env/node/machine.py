@@ -47,6 +47,8 @@ class Machine:
         environment: Optional[Mapping[str, str]] = None,
         name: str = "local",
         number: int = 0,
+        peers: int = 0,
+        common: str = "",
         cancel: Optional[Cancel] = None,
         on_progress: Optional[Callable[[str, Optional[float]], object]] = None,
         mask: Optional[Mask] = None,
@@ -61,6 +63,10 @@ class Machine:
         self.cancel = cancel or Cancel()
         self.mask = mask or Mask()
         self.number = number
+        self.peers = peers
+        """How many nodes its play or job has; 0: unknown."""
+        self.common = common
+        """What names the run or the job on all of its nodes alike; "": nothing does."""
         self.ends: Optional[float] = None
         """On time.monotonic(): when nobody waits any more for what this process reads; no command lasts longer."""
         self.environment = {key: value for key, value in os.environ.items() if key not in _FOREIGN}

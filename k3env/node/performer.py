@@ -319,6 +319,8 @@ class Performer:
             mask=self.mask,
             name=f"{self.start.run}-{self.start.host}-{task.id}",
             number=self.start.number,
+            peers=self.start.peers,
+            common=self.start.run,
             cancel=self.cancel,
             on_progress=lambda text, fraction: self._progress(task, text, fraction),
         )

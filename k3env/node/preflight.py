@@ -110,7 +110,8 @@ def _run(found: Bundle, asked: Arguments, where: Surroundings) -> int:
 
     lines: list[str] = []
     say = lines.append if asked.output_file is not None else _print_now
-    outcome = _check(found, where, say if asked.output == "jsonl" else None, partial(telling.prepare, asked))
+    telling_of = partial(telling.prepare, asked)
+    outcome = _check(found, where, say if asked.output == "jsonl" else None, telling_of, asked.probe_dir)
     if not any(True for _ in outcome.findings()):
         raise UsageError(
             f"nothing was checked: no check of this file belongs to the context {where.context}",
@@ -166,7 +167,11 @@ def exit_code(outcome: Outcome, asked: Arguments, where: Surroundings) -> int:
 
 
 def _check(
-    found: Bundle, where: Surroundings, say: Optional[Callable[[str], None]], meanwhile: Callable[[], object]
+    found: Bundle,
+    where: Surroundings,
+    say: Optional[Callable[[str], None]],
+    meanwhile: Callable[[], object],
+    probe_dir: Optional[str],
 ) -> Outcome:
     """Run the plans, as the JSON that they are; each event is said as a line where somebody reads them."""
     from k3env.node.judging import Judging
@@ -187,7 +192,7 @@ def _check(
     failed = False
     add(BEGIN, None, {"tasks": len(tasks)})
     for plan in found.plans:
-        judging = Judging(found, plan.get("profile", {}), where.context, where.ends, say is not None)
+        judging = Judging(found, plan.get("profile", {}), where.context, where.ends, say is not None, probe_dir)
         for task in plan["tasks"]:
             add(TASK, task["id"], {"module": task["module"], "name": task["name"]})
             if task.get("skip") is not None:

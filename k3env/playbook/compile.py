@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any, Optional
 
@@ -46,6 +46,7 @@ class Options:
     force_in_use: bool = False
     explain: bool = False
     context: str = "job"
+    probe_dir: Optional[str] = None
     extra: Mapping[str, Node] = field(default_factory=dict)
     """The values of --extra-vars."""
     site: Site = NO_SITE
@@ -153,6 +154,9 @@ def _compile_host(
 ) -> tuple[dict[str, object], Compiled]:
     scope = Scope(variables, _REMEDIES)
     settings = profile.resolve(scope, options.context, options.site)
+    if options.probe_dir is not None:
+        paths = replace(settings.profile.paths, probe_dir=options.probe_dir)
+        settings = replace(settings, profile=replace(settings.profile, paths=paths))
     tasks: list[plan.Task] = []
     used = scope.used
     for number, task in enumerate(play.tasks):

@@ -20,6 +20,8 @@ class Paths:
     cache_base: Optional[str] = None
     checkpoint: Optional[str] = None
     serve_config: Optional[str] = None
+    probe_dir: Optional[str] = None
+    """A directory that all nodes should share, in which each leaves a file for a moment; None: none is tried."""
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,14 @@ from k3env.k3.recipes import Recipe
 from k3env.node.checks import check, fail, passed, skip, unknown
 from k3env.node.checks._compared import ByHost, unread
 from k3env.node.facts.gpu import Gpus, gpus
+from k3env.node.facts.probe import Probe, probe
 from k3env.node.facts.serve import Serve, serve
 from k3env.protocol.finding import Finding, Unreadable
 from k3env.protocol.folding import fold
 from k3env.protocol.profile import Profile
 
 MIB_IN_GIB = 1024
+NAMED = 5
 NO_RANKS = "no serve_config says how many ranks there are"
 
 
@@ -63,6 +65,27 @@ def enough_memory(gpus: ByHost[Gpus], serves: ByHost[Optional[Serve]], profile: 
     if silent:
         return unread(gpus) or unknown(f"the GPU memory of {fold(silent)} is not known")
     return passed(f"{min(sizes.values()):.0f} GiB a GPU", f"{recipe.name} needs {recipe.needs_gib:.0f}")
+
+
+@check("across.probe", probe, scope="across", severity="fail")
+def one_directory(probes: ByHost[Optional[Probe]], profile: Profile) -> Finding:
+    """The probe directory is the same one on all nodes: each saw the files that the others left there."""
+    told = {host: item for host, item in probes.items() if isinstance(item, Probe)}
+    if not told:
+        return unread(probes) or skip("no --probe-dir")
+    words = {item.own: host for host, item in told.items()}
+    blind = {host: [words[word] for word in words if word not in item.seen] for host, item in told.items()}
+    wrong = {host: missing for host, missing in blind.items() if missing}
+    directory = next(iter(told.values())).directory
+    if wrong:
+        first, *_ = sorted(wrong)
+        return fail(
+            expected=f"{directory} as one directory of all {len(told)} nodes",
+            found="; ".join(f"{host} does not see {fold(wrong[host])}" for host in sorted(wrong)[:NAMED]),
+            remedy=f"see what is mounted there: findmnt --target {directory} on {first} and on {wrong[first][0]}",
+            subject=directory,
+        )
+    return unread(probes) or passed(directory, f"each of {len(told)} nodes saw the others")
 
 
 def _seen(gpus: ByHost[Gpus]) -> dict[str, Gpus]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Optional
 
 from k3env.node.checks import check, fail, passed, skip
-from k3env.node.checks._across_job import enough_gpus, enough_memory
+from k3env.node.checks._across_job import enough_gpus, enough_memory, one_directory
 from k3env.node.checks._across_nvlink import one_domain, same_imex_nodes
 from k3env.node.checks._compared import ByHost, nodes, same, unread
 from k3env.node.facts import identity
@@ -19,7 +19,7 @@ from k3env.node.facts.kernel import Kernel, kernel
 from k3env.protocol.finding import Finding, Unreadable
 from k3env.protocol.profile import Profile
 
-__all__ = ("enough_gpus", "enough_memory", "one_domain", "same_imex_nodes")
+__all__ = ("enough_gpus", "enough_memory", "one_directory", "one_domain", "same_imex_nodes")
 
 NOTHING = "nothing there"
 
