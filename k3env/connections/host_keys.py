@@ -78,6 +78,10 @@ class KnownHosts:
         hashed = [key for salt, digest, key in self._hashed if hmac.digest(salt, plain, "sha1") == digest]
         return [*self._plain.get(name, []), *special, *hashed]
 
+    def learn(self, name: str, kind: str, data: str, source: str) -> None:
+        """Take in a key that has just been kept: whoever comes to that host again must find this one."""
+        self._plain.setdefault(name.lower(), []).append(Key(kind, data, source))
+
     def _add(self, line: str, source: str) -> None:
         words = line.split()
         if not words or words[0].startswith("#"):

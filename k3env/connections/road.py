@@ -49,6 +49,8 @@ class Road:
         self._jumps: dict[tuple[Asked, ...], SshConnection] = {}
         self._config: Any = None
         self._lock = threading.Lock()
+        self.accepting = threading.Lock()
+        """Held while a new host's key is kept."""
         self._jumping: dict[tuple[Asked, ...], threading.RLock] = {}
 
     def known(self, files: tuple[str, ...] = DEFAULT_FILES) -> KnownHosts:

@@ -250,22 +250,29 @@ class SshConnection:
         self._connection = connection
 
     def _believe(self, client: paramiko.SSHClient, resolved: Resolved) -> None:
-        settings = self._settings
-        if settings.host_key is not None:
-            keys = [settings.host_key]
-        else:
-            known = self._road.known(resolved.known_hosts)
-            alias = resolved.host_key_alias
-            keys = known.keys(alias, 22) if alias else known.keys(resolved.hostname, resolved.port)
+        shown = address(resolved.hostname, resolved.port)
         name = resolved.host_key_alias or self._where
+        if self._settings.host_key is not None:
+            trust.believe(client, [self._settings.host_key], shown, name)
+            return
+        known = self._road.known(resolved.known_hosts)
+
+        def keys() -> list[Key]:
+            alias = resolved.host_key_alias
+            return known.keys(alias, 22) if alias else known.keys(resolved.hostname, resolved.port)
 
         def accept(key: paramiko.PKey) -> None:
             file = resolved.known_hosts[0]
-            trust.keep(file, name, key)
-            self.note = f"new host key accepted and kept in {file}: {key.get_name()} {fingerprint(key.asbytes())}"
+            with self._road.accepting:
+                # Another host's thread may have met the same host meanwhile.
+                if trust.is_new(keys(), name, key):
+                    trust.keep(file, name, key)
+                    known.learn(name, key.get_name(), key.get_base64(), file)
+                    told = f"{key.get_name()} {fingerprint(key.asbytes())}"
+                    self.note = f"new host key accepted and kept in {file}: {told}"
 
         wanted = accept if self._road.accept_new and resolved.known_hosts else None
-        trust.believe(client, keys, address(resolved.hostname, resolved.port), name, wanted)
+        trust.believe(client, keys(), shown, name, wanted)
 
     def _refused(self, resolved: Resolved, offered: int) -> AuthFailed:
         named = self._settings.private_key

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,12 +74,39 @@ def changed(error: paramiko.BadHostKeyException, where: str) -> HostKeyMismatch:
     )
 
 
+def is_new(keys: list[Key], where: str, key: paramiko.PKey) -> bool:
+    """Return whether nothing is known of the host that shows a key; False: this key of it is known.
+
+    Raises HostKeyMismatch where another one is known. That others' keys are revoked everywhere says nothing of it.
+    """
+    shown = key.get_base64()
+    keys = [known for known in keys if known.marker != "@revoked" or known.data == shown]
+    if keys and not all(known.data == shown and not known.marker for known in keys):
+        raise _unknown(keys, where, key)
+    return not keys
+
+
 def keep(file: str, name: str, key: paramiko.PKey) -> None:
-    """Write a host's key to a known_hosts file that is made if need be."""
+    """Write a host's key to a known_hosts file that is made if need be.
+
+    Raises HostKeyMismatch where that can't be done: a key that is not kept is not believed.
+    """
     path = Path(file).expanduser()
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as known:
-        known.write(f"{name} {key.get_name()} {key.get_base64()}\n")
+    line = f"{name} {key.get_name()} {key.get_base64()}\n".encode()
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with path.open("a+b") as known:
+            # A last line without an end would become one with ours, and neither host would be known.
+            if known.seek(0, os.SEEK_END) and (known.seek(-1, os.SEEK_END), known.read(1))[1] != b"\n":
+                line = b"\n" + line
+            known.write(line)
+    except OSError as error:
+        raise HostKeyMismatch(
+            f"the host key of {name} is new, and can't be kept: {error.strerror}",
+            expected=f"a {path} that can be written to",
+            found=f"{key.get_name()} {fingerprint(key.asbytes())}; {error}",
+            remedy="set UserKnownHostsFile in ssh_config to a file of yours",
+        ) from None
 
 
 def _policy(keys: list[Key], where: str, accept: Accept | None) -> Any:
@@ -89,9 +117,10 @@ def _policy(keys: list[Key], where: str, accept: Accept | None) -> Any:
         """Say why a key is not believed."""
 
         def missing_host_key(self, client: Any, hostname: str, key: paramiko.PKey) -> None:
-            if accept is None or keys:
+            if accept is None:
                 raise _unknown(keys, where, key)
-            accept(key)
+            if is_new(keys, where, key):
+                accept(key)
 
     return Refuse()
 

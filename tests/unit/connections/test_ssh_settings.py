@@ -302,3 +302,63 @@ def test_the_key_of_a_new_host_is_kept_when_the_user_wants_that_and_a_changed_on
     known.write_text(f"[127.0.0.1]:{far.port} {keygen(tmp_path / 'other')}\n")
     with pytest.raises(HostKeyMismatch, match="has changed"):
         SshConnection(settings, Road(accept_new=True)).open(15)
+
+
+def test_a_key_that_was_accepted_is_the_only_one_from_then_on(
+    far: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever answers when a run comes back to a host is no new host."""
+    with_config(tmp_path, monkeypatch, "Host n1 n2\n  HostName 127.0.0.1\n  HostKeyAlias one\n")
+    road, known = Road(accept_new=True), tmp_path / "known_hosts"
+    for name in ("n1", "n1", "n2"):
+        link = SshConnection(Settings(name, far.port, private_key=str(far.key)), road)
+        link.open(15)
+        link.close()
+    assert known.read_text() == f"one {far.host_key}\n"
+    with sshd(tmp_path / "false") as false, pytest.raises(HostKeyMismatch, match="has changed"):
+        SshConnection(Settings("n1", false.port, private_key=str(false.key)), road).open(15)
+    assert known.read_text() == f"one {far.host_key}\n"
+
+
+OTHER = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+
+
+@pytest.mark.parametrize(
+    ("before", "refused"),
+    [
+        ("", ""),
+        (f"first {OTHER}", ""),
+        (f"first {OTHER}\n", ""),
+        ("\n", ""),
+        (f"@revoked * {OTHER}\n", ""),
+        ("@revoked * KEY\n", "is revoked"),
+        (f"@revoked * {OTHER}\n@revoked * KEY\n", "is revoked"),
+        (f"@cert-authority * {OTHER}\n", "a certificate authority"),
+        (f"* ssh-rsa {OTHER.split()[1]}\n", "is unknown"),
+    ],
+)
+def test_a_new_key_is_kept_beside_what_is_known(
+    far: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, refused: str
+) -> None:
+    before = before.replace("KEY", far.host_key)
+    with_config(tmp_path, monkeypatch, "", before)
+    link = SshConnection(Settings("127.0.0.1", far.port, private_key=str(far.key)), Road(accept_new=True))
+    known = tmp_path / "known_hosts"
+    if refused:
+        with pytest.raises(HostKeyMismatch, match=refused):
+            link.open(15)
+        assert known.read_text() == before
+        return
+    link.open(15)
+    link.close()
+    ended = before if before.endswith("\n") or not before else f"{before}\n"
+    assert known.read_text() == f"{ended}[127.0.0.1]:{far.port} {far.host_key}\n"
+    assert not before.startswith("first") or KnownHosts.load([str(known)]).keys("first", 22)
+
+
+def test_a_key_that_can_t_be_kept_is_not_believed(far: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_config(tmp_path, monkeypatch)
+    (tmp_path / "known_hosts").unlink()
+    (tmp_path / "known_hosts").mkdir()
+    with pytest.raises(HostKeyMismatch, match="can't be kept"):
+        SshConnection(Settings("127.0.0.1", far.port, private_key=str(far.key)), Road(accept_new=True)).open(15)
