@@ -24,6 +24,7 @@ from k3env.node.facts.mapped import Mapped, mapped
 from k3env.node.inuse import living
 from k3env.node.machine import Machine
 from k3env.node.modules.rank_env import RankEnv
+from k3env.protocol.finding import Unreadable
 from k3env.protocol.plan import CHECK
 from k3env.protocol.profile import Profile
 from tests.agent import Agent, task
@@ -388,3 +389,33 @@ def test_a_pid_that_has_another_process_by_now_is_nobody_s(tmp_path: Path) -> No
     begun = time.monotonic()
     assert living(Machine(), str(tmp_path), tidy=True) == () and time.monotonic() - begun < 2
     assert markers(tmp_path) == []
+
+
+def test_a_process_that_has_ended_and_is_not_fetched_yet_is_nobody(tmp_path: Path) -> None:
+    here = {"boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip()}
+    with subprocess.Popen(["true"]) as child:
+        stat = Path(f"/proc/{child.pid}/stat")
+        while (words := stat.read_text().rpartition(")")[2].split())[0] != "Z":
+            time.sleep(0.01)
+        space = os.readlink("/proc/self/ns/pid")
+        elsewhere(tmp_path, **here, pid_namespace=space, pid=child.pid, started=words[19])
+        assert living(Machine(), str(tmp_path), tidy=False) == ()
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_what_could_not_be_seen_is_said_and_hides_nothing_that_was_seen(tmp_path: Path, used: bool) -> None:
+    if used:
+        elsewhere(tmp_path, boot_id=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+                  pid_namespace=os.readlink("/proc/self/ns/pid"), pid=os.getpid(), started=_started())  # fmt: skip
+    unseen = Unreadable("/proc/7/maps does not answer")
+    found = inuse.in_use(Machine(), (str(tmp_path),), lambda machine, roots: unseen, tidy=True)
+    assert found is not None
+    assert (found.id, found.status, found.severity) == (
+        "run.in_use",
+        *(("fail", "fail") if used else ("unknown", "warn")),
+    )
+    assert used or found.found == unseen.reason
+
+
+def _started() -> str:
+    return Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]

@@ -340,3 +340,22 @@ def test_what_dead_ones_left_is_swept_up_when_nobody_can_mistake_it_any_more(
     assert len(take()) == 3
     monkeypatch.setattr(lease_files, "GRAVE_S", -1.0)
     assert take() == [other.name]
+
+
+@pytest.mark.parametrize("stood_still", [False, True])
+def test_who_may_have_been_taken_for_dead_keeps_its_grave(tmp_path: Path, stood_still: bool) -> None:
+    """A waiter that has judged an owner dead takes away nobody's lease when that owner has just given it back."""
+    beside = lease_files.Beside(str(tmp_path / "repo"))
+    first = Lease(str(tmp_path / "repo"), owner("a"), Cancel())
+    assert first.acquire(quiet) == HELD
+    judged = beside.standing()
+    assert judged is not None
+    first._stood_still = stood_still
+    first.release()
+    second = Lease(str(tmp_path / "repo"), owner("b"), Cancel())
+    assert second.acquire(quiet) == HELD
+    moved = os.stat(beside.directory).st_ctime_ns
+    assert beside.take_away(judged) is None
+    second.confirm()
+    assert (os.stat(beside.directory).st_ctime_ns == moved) is stood_still
+    second.release()
