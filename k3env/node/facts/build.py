@@ -49,9 +49,10 @@ def look(machine: Machine, root: str) -> Build:
     made = manifests.read(machine, root)
     python = made.python if made else ""
     recorded = dict(made.artefacts) if made else {}
-    there = artefacts(machine, root, recorded)
+    tree = Tree(machine, root)
+    there = artefacts(machine, root, recorded, tree)
     gone = [path for path in recorded if path not in there]
-    wanted = wanting(machine, root, python)
+    wanted = wanting(machine, root, python, tree)
     return Build(
         root,
         cached.get("CMAKE_CUDA_ARCHITECTURES"),
@@ -106,11 +107,36 @@ def same_home(found: Build) -> bool:
     return found.cmake_home is None or os.path.realpath(found.cmake_home) == os.path.realpath(here)
 
 
-def artefacts(machine: Machine, root: str, recorded: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+class Tree:
+    """The directories of a checkout, each listed once: on a network filesystem each time is a round trip."""
+
+    def __init__(self, machine: Machine, root: str) -> None:
+        self._machine, self._root = machine, root
+        self._listed: dict[str, tuple[str, ...]] = {}
+
+    def names(self, directory: str) -> tuple[str, ...]:
+        """Return the names in a directory; none where there is no such directory."""
+        if directory not in self._listed:
+            try:
+                names = self._machine.list(os.path.join(self._root, directory))
+            except (FileNotFoundError, NotADirectoryError):
+                names = ()
+            self._listed[directory] = names
+        return self._listed[directory]
+
+    def matching(self, pattern: str) -> list[str]:
+        """Return the paths whose last part fits a pattern's."""
+        directory, _, glob = pattern.rpartition("/")
+        return [f"{directory}/{name}" for name in self.names(directory) if fnmatchcase(name, glob)]
+
+
+def artefacts(
+    machine: Machine, root: str, recorded: dict[str, tuple[int, int]], tree: Optional[Tree] = None
+) -> dict[str, tuple[int, int]]:
     """Return size and time of the libraries that are there, by path in the checkout."""
-    paths = dict.fromkeys(recorded)
+    paths, tree = dict.fromkeys(recorded), tree or Tree(machine, root)
     for pattern in k3.RECORDED:
-        paths.update(dict.fromkeys(_matching(machine, root, pattern)))
+        paths.update(dict.fromkeys(tree.matching(pattern)))
     there = {}
     for path in paths:
         full = os.path.join(root, path)
@@ -122,8 +148,9 @@ def artefacts(machine: Machine, root: str, recorded: dict[str, tuple[int, int]])
     return there
 
 
-def wanting(machine: Machine, root: str, python: str) -> tuple[str, ...]:
+def wanting(machine: Machine, root: str, python: str, tree: Optional[Tree] = None) -> tuple[str, ...]:
     """Return the patterns of what a whole build leaves, for a Python, and that nothing here matches."""
+    tree = tree or Tree(machine, root)
     script = os.path.join(root, k3.SCRIPT)
     words = machine.text(script) if machine.is_file(script) else ""
     return tuple(
@@ -131,8 +158,8 @@ def wanting(machine: Machine, root: str, python: str) -> tuple[str, ...]:
         for item in k3.ARTEFACTS
         if item.word in words
         and (not item.condition or _has_content(machine, os.path.join(root, item.condition)))
-        and not _is_there(machine, root, item.pattern, python)
-        and not (item.alternative and _is_there(machine, root, item.alternative, python))
+        and not _is_there(tree, item.pattern, python)
+        and not (item.alternative and _is_there(tree, item.alternative, python))
     )
 
 
@@ -142,24 +169,16 @@ def cmake_cache(machine: Machine, root: str) -> dict[str, str]:
     return dict(_CACHED.findall(machine.text(path, 1 << 24))) if machine.is_file(path) else {}
 
 
-def _is_there(machine: Machine, root: str, pattern: str, python: str) -> bool:
+def _is_there(tree: Tree, pattern: str, python: str) -> bool:
     if pattern.endswith("/"):
-        full = os.path.join(root, pattern)
-        return machine.is_dir(full) and bool(machine.list(full))
-    return any(_fits(path, python) for path in _matching(machine, root, pattern))
+        return bool(tree.names(pattern.rstrip("/")))
+    return any(_fits(path, python) for path in tree.matching(pattern))
 
 
 def _fits(path: str, python: str) -> bool:
     """Return whether an extension is for a Python: "bindings.cpython-312-aarch64-linux-gnu.so"."""
     tagged = re.search(r"\.cpython-(\d+)", path)
     return not python or tagged is None or tagged[1] == python.replace(".", "")
-
-
-def _matching(machine: Machine, root: str, pattern: str) -> list[str]:
-    directory, _, glob = pattern.rpartition("/")
-    full = os.path.join(root, directory)
-    names = machine.list(full) if machine.is_dir(full) else ()
-    return [f"{directory}/{name}" for name in names if fnmatchcase(name, glob)]
 
 
 def _has_content(machine: Machine, path: str) -> bool:

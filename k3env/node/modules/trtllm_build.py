@@ -70,8 +70,13 @@ class TrtllmBuild(Module):
 
     def changes(self, machine: Machine) -> tuple[Change, ...]:
         """Return what differs: the environment, the build, the installation."""
-        changes = (*self._venv_changes(machine), *self._build_changes(machine), *self._install_changes(machine))
-        return changes or self._image_changes(machine)
+        venv = self._venv(machine)
+        changes = (
+            *self._venv_changes(machine, venv),
+            *self._build_changes(machine),
+            *self._install_changes(machine, venv),
+        )
+        return changes or self._image_changes(machine, venv)
 
     def apply(self, machine: Machine, changes: tuple[Change, ...]) -> None:
         """Mend the environment, build, install, and write down what was made, each only where it is needed.
@@ -93,12 +98,12 @@ class TrtllmBuild(Module):
         same_commit = found.manifest is not None and found.manifest.commit == self.commit
         built = bool(self._build_changes(machine)) or self._venv(machine) is None
         flags = work.build(found) if built else ()
-        installed = bool(self._install_changes(machine)) or not same_commit
+        installed = bool(self._install_changes(machine, self._venv(machine))) or not same_commit
         if installed:
             work.install()
         if built:
             work.record(flags)
-        elif self._image_changes(machine):
+        elif self._image_changes(machine, self._venv(machine)):
             work.see_image()
 
     def reasons(self, machine: Machine) -> tuple[str, ...]:
@@ -153,11 +158,10 @@ class TrtllmBuild(Module):
             ),
         )  # fmt: skip
 
-    def _image_changes(self, machine: Machine) -> tuple[Change, ...]:
+    def _image_changes(self, machine: Machine, venv: Optional[Venv]) -> tuple[Change, ...]:
         """Return that an image is to be asked what it has installed, if it is not known, and can be kept."""
         from k3env.node.facts import image_packages
 
-        venv = self._venv(machine)
         if self.container.engine == "none" or venv is None or not venv.system_site_packages:
             return ()
         if image_packages.recorded(machine, self.repo, self.container) is not None:
@@ -185,8 +189,8 @@ class TrtllmBuild(Module):
 
         return build.look(machine, self.repo)
 
-    def _venv_changes(self, machine: Machine) -> tuple[Change, ...]:
-        path, venv = self._venv_path(machine), self._venv(machine)
+    def _venv_changes(self, machine: Machine, venv: Optional[Venv]) -> tuple[Change, ...]:
+        path = venv.path if venv is not None else self._venv_path(machine)
         what = f"environment {path or os.path.join(self.repo, '.venv-X.Y')}"
         if venv is None:
             return (Change(what, "absent", "made by the build"),)
@@ -207,11 +211,11 @@ class TrtllmBuild(Module):
                 return (Change("local changes that were built", made.dirty[:12], now[:12] if now else "none"),)
         return changes
 
-    def _install_changes(self, machine: Machine) -> tuple[Change, ...]:
+    def _install_changes(self, machine: Machine, venv: Optional[Venv]) -> tuple[Change, ...]:
         from k3env.node.facts.packages import Sites
         from k3env.node.modules._pip import refuse_several
 
-        venv, after = self._venv(machine), f"editable from {self.repo}"
+        after = f"editable from {self.repo}"
         if venv is None:
             return (Change(k3.PACKAGE, "not installed", after),)
         if venv.unfinished:

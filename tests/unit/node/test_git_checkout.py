@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import socket
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,12 +12,16 @@ import pytest
 
 from k3env.errors import Refused, TaskFailed
 from k3env.node import git as reader
+from k3env.node import git_content
 from k3env.node.modules.git_checkout import GitCheckout
+from tests.counting import counted
 from tests.unit.node import ground
 from tests.unit.node.ground import Watched, commit, git, judged, perform
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\n"
 ABSENT = "1" * 40
+CALLS = 30
+"""What a checkout that is as wanted may ask its filesystem, beside two gits."""
 
 
 @dataclass(frozen=True)
@@ -86,11 +89,21 @@ def test_a_clone_has_it_all(cloned: Path, upstream: Upstream) -> None:
 
 
 def test_nothing_to_do_takes_two_gits_that_only_read(module: GitCheckout, machine: Watched) -> None:
-    begun = time.monotonic()
-    assert module.changes(machine) == ()
-    assert time.monotonic() - begun < 0.5
+    with counted(Path(module.repo)) as asked:
+        assert module.changes(machine) == ()
     assert [argv[3] for argv in machine.started] == ["status", "ls-files"]
+    assert asked.total() <= CALLS, asked
     assert judged(module, machine) == {}
+    assert [argv[3] for argv in machine.started] == ["status", "ls-files", "status"]
+
+
+def test_many_files_of_lfs_are_all_looked_at(tmp_path: Path, machine: Watched) -> None:
+    repo = tmp_path / "many"
+    pointer = f"{POINTER.decode()}oid sha256:{'1' * 64}\nsize 9\n"
+    files = {f"{number:03}.bin": pointer if number % 3 == 0 else f"kernel {number}" for number in range(200)}
+    commit(repo, "many", **files)
+    (repo / ".gitattributes").write_text("*.bin filter=lfs\n")
+    assert git_content.lfs_pointers(machine, str(repo)) == tuple(f"{number:03}.bin" for number in range(0, 200, 3))
 
 
 BROKEN: dict[str, tuple[Callable[[Path, Upstream], object], str]] = {
