@@ -110,7 +110,8 @@ def test_an_epilog_that_fails_drains_the_node_after_the_job(slurm: Cluster) -> N
     _plant(slurm.site, "a", "bad")
     go.touch()
     wait_until(lambda: slurm.state("a") == "drained", 30, "a is drained")
-    assert slurm.reason("a").startswith("Epilog error") and slurm.job(job) in ("", "COMPLETED")
+    wait_until(lambda: slurm.reason("a").startswith("Epilog error"), 30, "the reason is Slurm's")
+    wait_until(lambda: slurm.job(job) in ("", "COMPLETED"), 30, "the job has ended well")
 
 
 def test_slurmd_runs_the_health_check_which_drains_by_itself(slurm_bed: Bed, tmp_path: Path) -> None:
