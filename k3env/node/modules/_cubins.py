@@ -78,6 +78,12 @@ class Cubins:
         """
         parent = os.path.dirname(self.target)
         self.machine.make(parent)
+        owner = os.stat(parent).st_uid
+        if os.geteuid() == 0 and owner != 0:
+            raise Refused(
+                f"root fills no directory of another user: {parent}", expected="root's own directory",
+                found=f"uid {owner}", remedy="set k3_user to the owner of the checkout", id="cubins.owner",
+            )  # fmt: skip
         if self.machine.space(parent).free_bytes < NEEDED_BYTES:
             raise Refused(
                 f"{parent} has too little room for cubins", expected=f"{NEEDED_BYTES >> 30} GiB free",

@@ -221,12 +221,12 @@ class Staging:
         selected = {file.path for file in self._selected(new)}
         for file in old.files if old is not None else ():
             if file.path not in selected and snapshot.is_intact(machine, self.target, file, old.proven if old else {}):
-                os.unlink(os.path.join(self.target, file.path))
-        directory = snapshot.parts(self.target)
-        with contextlib.suppress(FileNotFoundError):
-            for name in os.listdir(directory):
-                os.unlink(os.path.join(directory, name))
-            os.rmdir(directory)
+                _remove(self.target, file.path)
+        begun = snapshot.parts(self.target)
+        for name in machine.list(begun) if machine.is_dir(begun) else ():
+            _remove(begun, name)
+        if machine.is_dir(begun):
+            os.rmdir(begun)
 
 
 class _Book:
@@ -275,6 +275,18 @@ def _patiently(machine: Machine, ask: Callable[[], T], repository: Repository, h
             machine.progress(f"{repository}: {error}; again in {delay:.0f} s")
             with machine.cancel:
                 time.sleep(delay)
+
+
+def _remove(directory: str, path: str) -> None:
+    """Remove a file by the directory that it is in, so that no link leads elsewhere."""
+    from k3env.node import way
+
+    below, name = os.path.split(os.path.join(directory, path))
+    at = way.entered(below)
+    try:
+        os.unlink(name, dir_fd=at)
+    finally:
+        os.close(at)
 
 
 def _named(machine: Machine, path: str) -> tuple[str, ...]:

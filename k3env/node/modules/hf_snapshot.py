@@ -19,8 +19,8 @@ class HfSnapshot(Module):
     """Fetch a model's files into a directory, at a commit, each compared with the digest that the hub has of it.
 
     A file appears in its place whole or not at all; what was begun is gone on with. Files that are there already are
-    compared and kept. `<target>/.k3env/snapshot.json` says what was proven, and when it was written: with sizes and
-    times as there, nothing is asked and nothing read again. On a shared path one node fetches, and the others wait.
+    compared and kept. `<target>/.k3env/snapshot.json` says what was proven, with each file's size and time: while
+    they are so, nothing is asked and nothing read again. On a shared path one node fetches, and the others wait.
     """
 
     SECRETS: ClassVar[tuple[str, ...]] = ("token", "environment")

@@ -272,6 +272,13 @@ def test_too_little_room(place: Place) -> None:
     assert place.failed().finding.id == "cubins.room"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
+def test_root_fills_no_directory_of_another_user(place: Place) -> None:
+    (place.repo / ".k3env").mkdir()
+    os.chown(place.repo / ".k3env", 1, 1)
+    assert "set k3_user" in (place.failed().finding.remedy or "")
+
+
 def test_no_environment(place: Place) -> None:
     shutil.rmtree(place.repo / f".venv-{ground.VERSION}")
     assert place.module().changes(place.machine)[0].after == "cubins of FlashInfer of this environment"

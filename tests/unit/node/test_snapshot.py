@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -522,3 +523,52 @@ def test_through_the_agent_a_token_is_left_nowhere(hub: Hub, tmp_path: Path, mon
     assert TOKEN not in repr(heard.events) + heard.said
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and TOKEN.encode() in path.read_bytes()]
     assert Agent(tmp_path).follow([wanted], secrets={"env:HF_TOKEN": TOKEN}).result()["status"] == "ok"
+
+
+def test_one_of_two_nodes_fetches_and_the_other_waits(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+    hub.faults[f"cdn:{SHARDS[0]}"] = Fault(stall_after=1 << 20)
+    parameters = {"repo_id": REPO, "revision": REVISION, "target": str(tmp_path / "t"), "endpoint": hub.url()}
+    wanted = task("hf_snapshot", **parameters)
+    heard: dict[str, Any] = {}
+
+    def follow(name: str) -> None:
+        heard[name] = Agent(tmp_path / name).follow([wanted])
+
+    first, second = (threading.Thread(target=follow, args=(name,)) for name in ("a", "b"))
+    first.start()
+    assert wait_for(lambda: bool(hub.asked(SHARDS[0], "cdn")))
+    second.start()
+    assert wait_for(lambda: any(b'"waiting"' in path.read_bytes() for path in (tmp_path / "b").rglob("journal*")))
+    hub.released.set()
+    first.join()
+    second.join()
+    assert [heard[name].result()["status"] for name in ("a", "b")] == ["changed", "ok"]
+    assert "waiting" in heard["b"].kinds()
+    assert len(hub.asked("/revision/")) == 1 and len(hub.asked(SHARDS[1], "cdn")) == 1
+
+
+def test_a_worker_that_is_killed_leaves_what_has_come(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+    for name in SHARDS:
+        hub.faults[f"cdn:{name}"] = Fault(stall_after=2 << 20)
+    parameters = {"repo_id": REPO, "revision": REVISION, "target": str(tmp_path / "t"), "endpoint": hub.url()}
+    wanted, agent = task("hf_snapshot", **parameters), Agent(tmp_path / "a")
+    parts = Path(snapshot.parts(str(tmp_path / "t")))
+
+    def kill() -> None:
+        wait_for(lambda: sorted(part.stat().st_size for part in parts.glob("*.part")) == [2 << 20] * 2)
+        os.kill(int((agent.run_dir / "pid").read_text()), signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    assert agent.follow([wanted]).results() == {}
+    thread.join()
+    hub.released.set()
+    assert Agent(tmp_path / "a").follow([wanted]).result()["status"] == "changed"
+    assert {item.range for name in SHARDS for item in hub.asked(name, "cdn")} == {None, f"bytes={2 << 20}-"}
+    assert files(tmp_path / "t") == hub.repositories[NAME]
