@@ -216,14 +216,14 @@ class Fetcher:
 
 
 class _Part:
-    """What has come of a file, kept by the digest of what it will be: another revision's is never taken for it."""
+    """What has come of a file. It is kept by what it will be: another revision's is never taken for it."""
 
     def __init__(self, directory: str, file: HubFile, count: Callable[[int], None], stop: threading.Event) -> None:
         from k3env.node import way
 
         self._file = file
         self._count = count
-        self._name = f"{file.digest}.part"
+        self._name = snapshot.part_name(file)
         self._at = way.entered(directory, make=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Optional
@@ -41,8 +42,13 @@ def path(target: str) -> str:
 
 
 def parts(target: str) -> str:
-    """Return where files are while they are fetched, each by the digest of its content."""
+    """Return where files are while they are fetched."""
     return os.path.join(target, DIRECTORY, "parts")
+
+
+def part_name(file: HubFile) -> str:
+    """Return what a file is called while it is fetched: by its content, and by its path, for two may be equal."""
+    return f"{file.digest}.{hashlib.sha256(file.path.encode()).hexdigest()[:12]}.part"
 
 
 def read(machine: Machine, target: str) -> Optional[Snapshot]:

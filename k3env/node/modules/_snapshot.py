@@ -167,7 +167,7 @@ class Staging:
         need = 0
         for file in pending:
             found = machine.stat(os.path.join(self.target, file.path))
-            part = machine.stat(os.path.join(snapshot.parts(self.target), f"{file.digest}.part"))
+            part = machine.stat(os.path.join(snapshot.parts(self.target), snapshot.part_name(file)))
             begun = 0 if part is None else min(part.st_size, file.size)
             need += 0 if found is not None and found.st_size == file.size else file.size - begun
         space = machine.space(there)

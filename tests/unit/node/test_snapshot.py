@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ import pytest
 from k3env.errors import K3Error, Refused, TaskFailed
 from k3env.node import download, snapshot
 from k3env.node.cancel import Cancelled
+from k3env.node.hub import HubFile
 from k3env.node.machine import Machine, Space
 from k3env.node.modules.hf_dataset import HfDataset
 from k3env.node.modules.hf_snapshot import HfSnapshot
@@ -272,15 +274,20 @@ def test_a_later_run_goes_on_too(hub: Hub, on: Watched, tmp_path: Path) -> None:
 
 
 def test_a_part_that_is_too_long_or_wrong_is_begun_anew(hub: Hub, on: Watched, tmp_path: Path) -> None:
-    entries = {name: content for name, content in hub.repositories[NAME].items() if name in SHARDS}
     parts = Path(snapshot.parts(str(tmp_path)))
     parts.mkdir(parents=True)
-    import hashlib
-
-    names = [hashlib.sha256(entries[name]).hexdigest() for name in SHARDS]
-    (parts / f"{names[0]}.part").write_bytes(b"x" * (4 << 20))
-    (parts / f"{names[1]}.part").write_bytes(b"x" * (1 << 20))
+    for name, length in zip(SHARDS, (4 << 20, 1 << 20)):
+        content = hub.repositories[NAME][name]
+        file = HubFile(name, len(content), hashlib.sha256(content).hexdigest(), True)
+        (parts / snapshot.part_name(file)).write_bytes(b"x" * length)
     perform(module(hub, tmp_path), on)
+    assert files(tmp_path) == hub.repositories[NAME]
+    assert [item.range for item in hub.asked(SHARDS[1], "cdn")] == [f"bytes={1 << 20}-", None]
+
+
+def test_equal_files_do_not_meet(hub: Hub, on: Watched, tmp_path: Path) -> None:
+    hub.repositories[NAME] = {f"{number}.model": b"equal" * 100_000 for number in range(16)}
+    perform(module(hub, tmp_path, jobs=16), on)
     assert files(tmp_path) == hub.repositories[NAME]
 
 
@@ -456,6 +463,7 @@ def test_too_little_room_is_seen_before_anything_comes(hub: Hub, tmp_path: Path)
 FULL = """
 import sys
 from k3env.errors import TaskFailed
+from k3env.node.hub import HubFile
 from k3env.node.machine import Machine, Space
 from k3env.node.modules.hf_snapshot import HfSnapshot
 class Blind(Machine):
