@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Optional, Union
 
 from k3env.k3.build import arch_problem
 from k3env.protocol.container import Container
+from k3env.protocol.egress import Egress
 
 GUIDE = "TensorRT LLM's deployment guide for Kimi K3"
 SITE = "the site decides"
@@ -100,6 +101,14 @@ class Variables:
     """The one host that builds, of the play or elsewhere in the inventory: it goes first, and when it has finished well
     the others are contacted; also with --limit. Unset: the first that needs a build makes it, and the others wait.
     """
+    egress: Optional[Egress] = _variable(None, SITE)
+    """Proxies, certificates and package index of the nodes: https_proxy, http_proxy, no_proxy, ca, index_url,
+    extra_index_url, netrc. Every command gets them in its environment, also as another user and in containers.
+    """
+    offline_dir: Optional[str] = _variable(None, SITE)
+    """Absolute path on the nodes of what `invoke fetch` has made: wheels, git mirrors, sources. Where it is set, pip
+    and git use nothing else; containers see it.
+    """
     k3_user: Optional[str] = _variable(None, OURS)
     """Owner of checkout, virtual environment and caches; unset: the connecting user."""
     k3env_state_dir: Optional[str] = _variable(None, OURS)
@@ -117,6 +126,7 @@ class Variables:
             "checkpoint",
             "dataset",
             "serve_config",
+            "offline_dir",
             "k3env_state_dir",
         ):
             _check_path(name, getattr(self, name))

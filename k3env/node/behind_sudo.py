@@ -17,7 +17,7 @@ from typing import Any, Callable, Optional
 from k3env.errors import Refused
 from k3env.node.cancel import Cancel
 from k3env.node.errand import DONE, GRACE_S, READY, RESULT
-from k3env.protocol import codec
+from k3env.protocol import codec, egress
 from k3env.protocol.finding import Result
 
 Emit = Callable[[str, Optional[str], dict[str, Any]], None]
@@ -54,6 +54,8 @@ def perform(user: str, order: dict[str, Any], others: dict[str, Any], emit: Emit
     prove(user, others, cancel)
     other: _Other = others[user]
     order["plan"]["user"] = None if other.user == user else user
+    # sudo empties the environment (env_reset); how this node reaches out must not be lost on the way.
+    order["egress"] = egress.present(os.environ)
     try:
         return other.perform(order, emit, cancel)
     finally:

@@ -96,6 +96,8 @@ def _perform(order: dict[str, Any]) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         cancel = Cancel()
         cancel.install()
+        for name, value in order["egress"].items():
+            os.environ.setdefault(name, value)
         # Nobody else's task is performed here: when_unfollowed is the matter of who gave the order.
         performer = Performer.begin(order["start"], order["plan"], order["secrets"], "", say, cancel)
         performer.pending = bool(order["pending"])

@@ -22,12 +22,14 @@ from k3env.playbook.profile import Settings
 from k3env.playbook.selection import Left, left_out
 from k3env.playbook.site import NO_SITE, Site
 from k3env.playbook.tasks import Task
-from k3env.protocol import codec, plan
+from k3env.protocol import codec, egress, plan
 from k3env.protocol.plan import Plan
 from k3env.protocol.secret import Secret, placeholder
 
 READ_ONLY = "verify"
 """The module that changes nothing, whatever its parameters."""
+_STAYS_HERE = (READ_ONLY, "facts", "lease")
+"""Modules that reach for no index and no git server."""
 
 MAX_BYTES = 1 << 20
 """Of a host's plan."""
@@ -260,7 +262,7 @@ def _task(task: Task, scope: Scope, settings: Settings, id: str, title: str) -> 
         task.module,
         parameters=_without_secrets(coerced(task.kind, values)),
         become_user=None if plays_word else task.become_user,
-        environment={name: _environment(name, node, scope) for name, node in sorted(task.environment.items())},
+        environment=_around(task, scope),
         timeout_s=task.timeout_s,
         retries=task.retries,
         delay_s=task.delay_s,
@@ -283,6 +285,14 @@ def _skipped_by(task: Task, scope: Scope, before_loop: bool = False) -> Optional
 
 def _title(task: Task, scope: Scope) -> str:
     return str(scope.render(task.name)) if task.name is not None else task.module
+
+
+def _around(task: Task, scope: Scope) -> dict[str, Any]:
+    """Return a task's environment: how the site reaches out, and what the task says, which beats it."""
+    given = coerced(shipped.Variables, {"egress": scope.get("egress")}).get("egress")
+    site = {} if given is None or task.module in _STAYS_HERE else egress.environment(given)
+    own = {name: _environment(name, node, scope) for name, node in task.environment.items()}
+    return dict(sorted({**{name: _without_secrets(value) for name, value in site.items()}, **own}.items()))
 
 
 def _environment(name: str, node: Node, scope: Scope) -> Any:

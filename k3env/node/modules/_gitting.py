@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Optional
 
 from k3env.errors import TaskFailed
@@ -28,6 +29,8 @@ class Work:
     local: bool
     """Whether origin is a path of this machine; then submodules may be so too."""
     inactivity_s: float
+    around: Mapping[str, str] = field(default_factory=dict)
+    """Added to git's environment: mirrors that are used instead of the network."""
 
     def run(self, title: str, *arguments: str, at: str = "") -> None:
         """Run a git command, in a submodule where `at` says so.
@@ -101,7 +104,7 @@ class Work:
             title=title,
             argv=("git", *allowed, "-C", where, *arguments),
             tool="git",
-            environment=git.environment(where, {"GIT_OPTIONAL_LOCKS": "1"}),
+            environment=git.environment(where, {"GIT_OPTIONAL_LOCKS": "1", **self.around}),
             inactivity_s=self.inactivity_s,
         )
         return _steps.attempt(self.machine, step)

@@ -138,17 +138,19 @@ class Command(Module):
 
     def _run(self, machine: Machine, argv: tuple[str, ...], timeout_s: float) -> Completed:
         from k3env.node.container import wrap
+        from k3env.node.modules._around import inside
 
+        container, environment = inside(machine, self.container, self.environment)
         words = wrap(
-            self.container,
+            container,
             argv,
             repo=self.checkout or self.chdir,
-            environment=self.environment,
+            environment=environment,
             workdir=self.chdir,
             name=machine.name,
         )
         return machine.run(
-            words, timeout_s=timeout_s, cwd=self.chdir, environment=self.environment, guarded=argv is self.argv
+            words, timeout_s=timeout_s, cwd=self.chdir, environment=environment, guarded=argv is self.argv
         )
 
     def _failed(self, message: str, done: Completed, expected: str) -> TaskFailed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Optional
 
 from k3env.errors import Refused, TaskFailed
 from k3env.node.modules import Module
@@ -15,6 +15,7 @@ from k3env.protocol.finding import Change, Finding
 if TYPE_CHECKING:
     from k3env.node import git
     from k3env.node.machine import Machine
+    from k3env.node.modules._gitting import Work
     from k3env.protocol.profile import Profile
 
 EXCLUDED = "/.k3env/"
@@ -41,12 +42,16 @@ class GitCheckout(Module):
     """Initialise submodules, and those within them, at the commits that are recorded."""
     lfs: bool = True
     """Pull the files whose Git LFS pointer lies in their place; of the checkout itself, not of its submodules."""
+    offline: Optional[str] = None
+    """A directory that `invoke fetch` has filled: what is in it is used, and nothing else."""
     inactivity_s: float = 600.0
     """How long git may do nothing, seconds."""
 
     def __post_init__(self) -> None:
         check_path("repo", self.repo)
         check_commit("commit", self.commit)
+        if self.offline is not None:
+            check_path("offline", self.offline)
         if not _URL.fullmatch(self.url):
             raise ValueError(
                 f"url must be an https, ssh or file URL, a path, or user@host:path, found {self._shown()!r}"
@@ -92,12 +97,17 @@ class GitCheckout(Module):
 
         Raises TaskFailed with git's words and what they mean.
         """
+        from k3env.node.modules._around import explained
+
+        with explained(machine, self.offline):
+            self._bring(machine)
+
+    def _bring(self, machine: Machine) -> None:
         from k3env.node import git, git_content
-        from k3env.node.modules._gitting import Work
 
         if not self._is_checkout(machine):
             self._clone(machine)
-        work = Work(machine, self.repo, git.is_local(self.url), self.inactivity_s)
+        work = self._work(machine, self.repo)
         git_content.exclude(machine, self.repo, EXCLUDED)
         origin = git.origin(machine, self.repo)
         if origin is None:
@@ -129,6 +139,18 @@ class GitCheckout(Module):
             count = len(git_content.lfs_files(machine, self.repo))
             found.append(f"{count} files of Git LFS, none of them a pointer" if count else "no files of Git LFS")
         return tuple(found)
+
+    def _work(self, machine: Machine, root: str) -> Work:
+        from k3env.node import git
+        from k3env.node.modules._around import opened
+        from k3env.node.modules._gitting import Work
+
+        instead: dict[str, str] = {}
+        if self.offline is not None:
+            offline = opened(machine, self.offline)
+            offline.require(self.url, self.commit)
+            instead = offline.git()
+        return Work(machine, root, git.is_local(self.url), self.inactivity_s, instead)
 
     def judge(self, machine: Machine, profile: Profile) -> tuple[Finding, ...]:
         """Warn of local changes to tracked files: what is built from them is not that commit."""
@@ -212,8 +234,7 @@ class GitCheckout(Module):
         import shutil
         import uuid
 
-        from k3env.node import git, git_content
-        from k3env.node.modules._gitting import Work
+        from k3env.node import git_content
 
         machine.make(os.path.dirname(self.repo))
         target = os.path.realpath(self.repo)
@@ -232,7 +253,7 @@ class GitCheckout(Module):
         fresh = os.path.join(parent, f"{beside}{uuid.uuid4().hex[:8]}")
         try:
             os.mkdir(fresh)
-            work = Work(machine, fresh, git.is_local(self.url), self.inactivity_s)
+            work = self._work(machine, fresh)
             work.run("begin the clone", "init", "--quiet")
             work.run("set origin", "remote", "add", "origin", self.url)
             git_content.exclude(machine, fresh, EXCLUDED)

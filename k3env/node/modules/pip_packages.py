@@ -60,6 +60,8 @@ class PipPackages(Module):
     """Added to pip's environment."""
     container: Container = Container()
     """The image that the environment's Python belongs to."""
+    offline: Optional[str] = None
+    """A directory that `invoke fetch` has filled: what is in it is used, and nothing else."""
     inactivity_s: float = 1800.0
     """How long pip may neither say nor compute anything, seconds."""
 
@@ -67,8 +69,9 @@ class PipPackages(Module):
         if (self.venv is None) == (self.checkout is None):
             raise ValueError("name the environment: either `venv` or `checkout`")
         check_path("venv" if self.checkout is None else "checkout", self.checkout or self.venv or "")
-        if self.if_asked_by is not None:
-            check_path("if_asked_by", self.if_asked_by)
+        for name in ("if_asked_by", "offline"):
+            if getattr(self, name) is not None:
+                check_path(name, getattr(self, name))
         if not self.packages:
             raise ValueError("packages names none")
         wanted = [parse(text) for text in self.packages]
@@ -121,8 +124,15 @@ class PipPackages(Module):
         Raises Refused if a protected package would move, or if the environment can't be installed into; TaskFailed with
         the log's path, its tail, and what it means if pip fails.
         """
+        from k3env.node.modules._around import explained
+
+        with explained(machine, self.offline):
+            self._install(machine)
+
+    def _install(self, machine: Machine) -> None:
         from k3env.node.modules._pip import record_versions, usable
 
+        self._refuse_unfetched(machine)
         venv = usable(self._venv(machine), self._where(machine) or f"of {self.root}")
         pip = self._pip(machine, venv)
         pip.see_image()
@@ -214,9 +224,20 @@ class PipPackages(Module):
         return sites(machine, venv, self.root, self.container)
 
     def _pip(self, machine: Machine, venv: Venv) -> Pip:
+        from k3env.node.modules._around import around
         from k3env.node.modules._pip import Pip
 
-        return Pip(machine, venv, self.root, self.container, self.environment, self.inactivity_s)
+        on = around(machine, self)
+        return Pip(machine, venv, self.root, on.container, on.environment, self.inactivity_s)
+
+    def _refuse_unfetched(self, machine: Machine) -> None:
+        """Raise Refused for a commit that the directory used instead of the network does not hold."""
+        from k3env.node.modules._around import opened
+
+        for needed in map(parse, self.packages) if self.offline is not None else ():
+            commit = commit_of(needed)
+            if commit is not None and needed.url is not None:
+                opened(machine, self.offline or "").require(needed.url[len("git+") :].rpartition("@")[0], commit)
 
     def _pending(self, machine: Machine, venv: Venv) -> tuple[Pending, ...]:
         """Return the requirements that are not met, and how each falls short."""

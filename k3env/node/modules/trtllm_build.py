@@ -48,12 +48,16 @@ class TrtllmBuild(Module):
     """Added to the build's environment."""
     on_login_node: bool = False
     """Build also where Slurm is configured and no slurmd runs: there a build disturbs everybody."""
+    offline: Optional[str] = None
+    """A directory that `invoke fetch` has filled: what is in it is used, and nothing else."""
     inactivity_s: float = 1800.0
     """How long the build may neither say nor compute anything, seconds."""
 
     def __post_init__(self) -> None:
         check_path("repo", self.repo)
         check_commit("commit", self.commit)
+        if self.offline is not None:
+            check_path("offline", self.offline)
         problem = k3.arch_problem(self.arch)
         if problem:
             raise ValueError(f"arch: {problem}")
@@ -83,12 +87,19 @@ class TrtllmBuild(Module):
 
         Raises Refused if HEAD is elsewhere, TaskFailed with log, tail and meaning if a step fails.
         """
+        from k3env.node.modules._around import explained
+
+        with explained(machine, self.offline):
+            self._apply(machine)
+
+    def _apply(self, machine: Machine) -> None:
         from k3env.node import git_content
         from k3env.node.modules import _building
+        from k3env.node.modules._around import around
 
         self._require_head(machine)
         git_content.exclude(machine, self.repo, EXCLUDED)
-        work = _building.Work(machine, self)
+        work = _building.Work(machine, around(machine, self))
         venv = self._venv(machine)
         if venv is not None and venv.unfinished:
             work.move_aside(venv)

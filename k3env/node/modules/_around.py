@@ -1,0 +1,81 @@
+"""What is around a module's commands: how the site reaches out, or the directory that serves instead of the network."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Optional, TypeVar
+
+from k3env.errors import TaskFailed
+from k3env.k3.pins import is_protected
+from k3env.protocol import egress
+
+if TYPE_CHECKING:
+    from k3env.node.machine import Machine
+    from k3env.node.offline import Offline
+    from k3env.protocol.container import Container
+
+M = TypeVar("M", bound=Any)
+
+
+def around(machine: Machine, module: M) -> M:
+    """Return a module whose commands have what they need around them, in its `environment` and its `container`.
+
+    Raises Refused where its `offline` can't serve.
+    """
+    within = inside(machine, module.container, module.environment)
+    if module.offline is None:
+        return replace(module, container=within[0], environment=within[1])
+    offline = opened(machine, module.offline)
+    container = mounted(within[0], module.offline)
+    return replace(module, container=container, environment={**offline.environment(), **within[1]})
+
+
+def opened(machine: Machine, directory: str) -> Offline:
+    """Return the directory that is used instead of the network.
+
+    Raises Refused where it can't serve.
+    """
+    from k3env.node import offline
+
+    return offline.use(machine, directory)
+
+
+def inside(machine: Machine, container: Container, environment: Mapping[str, str]) -> tuple[Container, dict[str, str]]:
+    """Return a container that sees the site's certificates, and an environment that tells it how to reach out."""
+    if container.engine == "none":
+        return container, dict(environment)
+    told = {**egress.present(machine.environment), **environment}
+    files = {told[name] for name in egress.FILES if told.get(name, "").startswith("/")}
+    return mounted(container, *sorted(path for path in files if machine.is_file(path))), told
+
+
+def mounted(container: Container, *paths: str) -> Container:
+    """Return a container that sees these paths where they are outside, unless it has them mounted already."""
+    targets = {mount.split(":")[1] for mount in container.mounts}
+    more = tuple(f"{path}:{path}:ro" for path in dict.fromkeys(paths) if path not in targets)
+    return container if container.engine == "none" else replace(container, mounts=(*container.mounts, *more))
+
+
+@contextlib.contextmanager
+def explained(machine: Machine, directory: Optional[str]) -> Iterator[None]:
+    """Say of what fails because the directory does not hold it what that is, and which command fetches it."""
+    try:
+        yield
+    except TaskFailed as error:
+        found = error.finding
+        if directory is None or found.id not in ("pip.no_match", "pip.network", "git.transport", "git.network"):
+            raise
+        package = re.search(r"(?:found for|requirement) ([\w.-]+)", found.found or "")
+        what = package[1] if package else "a repository that the checkout asks for"
+        advice = opened(machine, directory).remedy()
+        if package and is_protected(package[1]):
+            advice = f"use an image that brings it as requirements.txt wants it; or, {advice} and --image-packages"
+        raise TaskFailed(
+            f"{what} is not in {os.path.join(directory, '')}, and offline_dir lets nothing else be used",
+            expected=f"{what} in {directory}", found=found.found, remedy=advice, id="offline.missing",
+            evidence=found.evidence,
+        ) from None  # fmt: skip
