@@ -15,6 +15,7 @@ def namespace() -> Collection:
         describe,
         explain,
         facts,
+        fetch,
         inventory,
         leases,
         preflight,
@@ -35,6 +36,7 @@ def namespace() -> Collection:
         *schema.TASKS,
         *bundle.TASKS,
         *facts.TASKS,
+        *fetch.TASKS,
     )
     tasks.add_collection(Collection("sandbox", *sandbox.TASKS))
     return tasks

@@ -65,6 +65,8 @@ class Wheelhouse:
     wheels: tuple[Wheel, ...]
     image: tuple[str, ...] = ()
     """Packages that were left to the image."""
+    source: dict[str, str] = field(default_factory=dict)
+    """Packages that are there as source alone, and why."""
     missing: dict[str, str] = field(default_factory=dict)
     """Packages that could not be had for this target, and why."""
 
@@ -105,7 +107,7 @@ class Offline:
 
     def pip(self) -> dict[str, str]:
         """Return pip's part. The places are URLs: pip parts its list of them at blanks."""
-        places = [self._url(WHEELS, name) for name in sorted(self.fetched.wheelhouses) if self.serves(name)]
+        places = [self.url(WHEELS, name) for name in sorted(self.fetched.wheelhouses) if self.serves(name)]
         return {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": " ".join(places)}
 
     def git(self, **more: str) -> dict[str, str]:
@@ -115,7 +117,7 @@ class Offline:
         git(1): GIT_ALLOW_PROTOCOL.
         """
         settings = [
-            (f"url.{self._url(mirror.path)}.insteadOf", alias)
+            (f"url.{self.url(mirror.path)}.insteadOf", alias)
             for mirror in self.fetched.mirrors
             for alias in self._aliases(mirror.url)
         ]
@@ -131,7 +133,7 @@ class Offline:
         TensorRT LLM's FetchContent clones from the mirrors by git's settings. Its archives lie as on GitHub.
         Source: 3rdparty/CMakeLists.txt, GITHUB_MIRROR.
         """
-        return {"GITHUB_MIRROR": self._url(ARCHIVES), "HF_HUB_OFFLINE": "1"}
+        return {"GITHUB_MIRROR": self.url(ARCHIVES), "HF_HUB_OFFLINE": "1"}
 
     def require(self, url: str, commit: str) -> Mirror:
         """Return the mirror of a repository that holds a commit.
@@ -160,7 +162,8 @@ class Offline:
         """Return whether a target's wheels are for this node's processor."""
         return target.startswith(f"{self.arch}-")
 
-    def _url(self, *parts: str) -> str:
+    def url(self, *parts: str) -> str:
+        """Return the URL of what is in the directory."""
         return "file://" + quote(os.path.join(self.directory, *parts))
 
     def _aliases(self, url: str) -> tuple[str, ...]:
@@ -168,7 +171,7 @@ class Offline:
         plain = _plain(url)
         spelt = [plain, f"{plain}.git"]
         if plain.startswith(f"{GITHUB}/"):
-            spelt += [self._url(ARCHIVES) + end[len(GITHUB) :] for end in spelt]
+            spelt += [self.url(ARCHIVES) + end[len(GITHUB) :] for end in spelt]
         return tuple(spelt)
 
 

@@ -148,8 +148,9 @@ class GitCheckout(Module):
         instead: dict[str, str] = {}
         if self.offline is not None:
             offline = opened(machine, self.offline)
-            offline.require(self.url, self.commit)
-            instead = offline.git()
+            mirror = offline.require(self.url, self.commit)
+            # A checkout may name another server for its Git LFS files.
+            instead = offline.git(lfs_url=offline.url(mirror.path))
         return Work(machine, root, git.is_local(self.url), self.inactivity_s, instead)
 
     def judge(self, machine: Machine, profile: Profile) -> tuple[Finding, ...]:

@@ -1,0 +1,123 @@
+"""Sources: what a checkout asks for beside itself: Python packages, and the sources that CMake fetches."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import posixpath
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from k3env.k3 import build
+from k3env.node.offline import GITHUB
+
+REQUIREMENTS = ("requirements-dev.txt", build.REQUIREMENTS)
+"""The first that is there is what build_wheel.py installs, which begins with the other."""
+FETCHCONTENT = "3rdparty/fetch_content.json"
+_BASE = "${github_base_url}"
+_INSTALLED = re.compile(r"\b(virtualenv|conan|nanobind|pybind11-stubgen)((?:[<>=!~]=?\s?[\w.*]+,?)*)")
+"""What build_wheel.py itself installs by pip, with the versions that stand there."""
+TOOLS = ("pip", "setuptools", "wheel", "packaging")
+"""What a build needs that is isolated from the environment, or that makes one."""
+
+Read = Callable[[str], "str | None"]
+"""Returns a file of the checkout, or None."""
+
+
+@dataclass(frozen=True)
+class Dependency:
+    """A source that CMake fetches."""
+
+    name: str
+    url: str
+    revision: str
+    archive: bool
+    """Whether it is fetched as an archive, else by git."""
+
+    @property
+    def path(self) -> str:
+        """The path of its archive below the server's."""
+        return f"{self.url[len(GITHUB) + 1 :]}/archive/{self.revision}.tar.gz"
+
+
+def requirements(read: Read, into: Path) -> tuple[Path | None, tuple[str, ...]]:
+    """Write a checkout's requirement files, with those that they name; return the first, and all names in them."""
+    first = next((name for name in REQUIREMENTS if read(name) is not None), None)
+    if first is None:
+        return None, ()
+    names: list[str] = []
+    todo, seen = [first], set()
+    while todo:
+        name = todo.pop()
+        text = read(name)
+        if name in seen or text is None:
+            continue
+        seen.add(name)
+        (into / name).parent.mkdir(parents=True, exist_ok=True)
+        (into / name).write_text(text, encoding="utf-8")
+        for line in text.splitlines():
+            more = re.match(r"\s*(?:-r|-c|--requirement|--constraint)[\s=]+(\S+)", line)
+            if more:
+                todo.append(posixpath.normpath(posixpath.join(posixpath.dirname(name), more[1])))
+                continue
+            package = re.match(r"\s*([A-Za-z0-9][\w.-]*)", line)
+            if package and "constraint" not in name:
+                names.append(package[1])
+    return into / first, tuple(dict.fromkeys(names))
+
+
+def tools(read: Read) -> tuple[str, ...]:
+    """Return what builds the checkout: build_wheel.py's own, and what its pyproject.toml asks for."""
+    script = read(build.SCRIPT) or ""
+    found = {match[1]: match[1] + match[2].replace(" ", "").rstrip(",") for match in _INSTALLED.finditer(script)}
+    for match in _INSTALLED.finditer(script):
+        if match[2]:
+            found[match[1]] = match[1] + match[2].replace(" ", "").rstrip(",")
+    return tuple(dict.fromkeys((*found.values(), *build_requires(read("pyproject.toml")), *TOOLS)))
+
+
+def build_requires(pyproject: str | None) -> tuple[str, ...]:
+    """Return what a pyproject.toml asks for to build; setuptools where there is none. Source: PEP 518."""
+    if pyproject is None:
+        return ("setuptools", "wheel")
+    system: Any = _toml().loads(pyproject).get("build-system", {})
+    return tuple(map(str, system.get("requires", ("setuptools", "wheel"))))
+
+
+def dependencies(read: Read) -> tuple[tuple[Dependency, ...], dict[str, str]]:
+    """Return what CMake fetches, and what of it can't be told, with the reason."""
+    text = read(FETCHCONTENT)
+    if text is None:
+        is_fetched = "FetchContent" in (read("3rdparty/CMakeLists.txt") or "") + (read("cpp/CMakeLists.txt") or "")
+        why = f"this checkout names what CMake fetches in its CMake files, not in {FETCHCONTENT}"
+        return (), {"FetchContent": why} if is_fetched else {}
+    found, untold = [], {}
+    for item in json.loads(text).get("dependencies", []):
+        name, url = str(item.get("name", "?")), str(item.get("git_repository", ""))
+        url = url.replace(_BASE, GITHUB)
+        revision = str(item.get("git_tag", ""))
+        if "$" in url + revision or not url or not revision:
+            untold[name] = f"{FETCHCONTENT} names it as {url or 'no repository'} at {revision or 'no revision'}"
+            continue
+        archive = bool(item.get("use_url"))
+        if archive and not (url.startswith(f"{GITHUB}/") and _BASE in str(item["git_repository"])):
+            untold[name] = f"{url} is fetched as an archive, and GITHUB_MIRROR does not lead it elsewhere"
+            continue
+        found.append(Dependency(name, url, revision, archive))
+    return tuple(found), untold
+
+
+def archive_file(directory: str, item: Dependency) -> str:
+    """Return where an archive is, below GITHUB_MIRROR's directory."""
+    return os.path.join(directory, item.path)
+
+
+def _toml() -> Any:
+    try:
+        return importlib.import_module("tomllib")
+    except ImportError:  # before Python 3.11
+        return importlib.import_module("pip._vendor.tomli")

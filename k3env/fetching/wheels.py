@@ -1,0 +1,238 @@
+"""Wheels: what requirements come to on another machine, resolved and fetched here."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import tarfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from k3env.errors import TaskFailed
+from k3env.fetching.commands import Commands, said
+from k3env.fetching.sources import build_requires
+from k3env.fetching.target import Target
+from k3env.k3.pins import is_protected, normalised
+from k3env.node.offline import WHEELS, Wheel
+
+BATCH = 8
+"""Wheels that one pip fetches: what is lost when it is cut off."""
+ALWAYS_IMAGE = ("torch", "torchvision", "torchaudio", "pytorch-triton", "triton")
+"""What only the image brings, even where requirements name it: NVIDIA's own builds, gigabytes each."""
+_NO_MATCH = re.compile(r"No matching distribution found for ([A-Za-z0-9][\w.-]*)")
+_PURE = re.compile(r"-py[23][^-]*-none-any\.whl$")
+
+
+@dataclass(frozen=True)
+class Item:
+    """A distribution that is needed."""
+
+    name: str
+    version: str
+    url: str
+    sha256: str
+
+    @property
+    def file(self) -> str:
+        """Its file's name."""
+        return unquote(urlsplit(self.url).path.rpartition("/")[2])
+
+
+@dataclass
+class Wheels:
+    """The wheels of a target."""
+
+    commands: Commands
+    target: Target
+    work: Path
+    named: frozenset[str] = frozenset()
+    """Names in requirement files, normalised: what of the image's is asked for by itself."""
+    image_too: bool = False
+    """Fetch also what the image brings."""
+    kept: dict[str, Wheel] = field(default_factory=dict)
+    """By file."""
+    image: set[str] = field(default_factory=set)
+    missing: dict[str, str] = field(default_factory=dict)
+    source: dict[str, str] = field(default_factory=dict)
+    """Packages that are kept as source, and why."""
+
+    @property
+    def directory(self) -> Path:
+        """Where they lie."""
+        return Path(self.commands.directory, WHEELS, self.target.name)
+
+    def add(self, what: str, wanted: Sequence[str], files: Sequence[Path] = (), *, deps: bool = True) -> None:
+        """Resolve requirements, and fetch what they come to; what can't be had is noted by its name.
+
+        Raises TaskFailed where nothing can be resolved.
+        """
+        items = self._resolved(what, list(wanted), list(files), deps)
+        needed = [item for item in items if not self._is_image(item.name)]
+        self.image |= {item.name for item in items} - {item.name for item in needed}
+        more = self._fetched(needed)
+        if more:
+            self.add(f"what {', '.join(sorted(self.source))} need to be built", sorted(more))
+
+    def _is_image(self, name: str) -> bool:
+        if self.image_too or not is_protected(name):
+            return False
+        return name in ALWAYS_IMAGE or name not in self.named
+
+    def _resolved(self, what: str, wanted: list[str], files: list[Path], deps: bool) -> list[Item]:
+        """Return what requirements come to; a package that is nowhere is left out, and the rest resolved again."""
+        while wanted or files:
+            try:
+                return self._report(what, wanted, files, deps)
+            except TaskFailed as error:
+                absent = _NO_MATCH.search(said(error))
+                if absent is None or not self._drop(absent[1], wanted, files):
+                    raise
+        return []
+
+    def _drop(self, name: str, wanted: list[str], files: list[Path]) -> bool:
+        """Leave a requirement out; return whether it was there to be left out."""
+        self.missing[normalised(name)] = f"no index has it for {self.target.name}"
+        kept = [text for text in wanted if _name(text) != normalised(name)]
+        found = len(kept) < len(wanted)
+        wanted[:] = kept
+        for file in _all_files(files):
+            lines = file.read_text(encoding="utf-8").splitlines()
+            rest = [line for line in lines if _name(line) != normalised(name)]
+            found = found or len(rest) < len(lines)
+            file.write_text("\n".join(rest) + "\n", encoding="utf-8")
+        return found
+
+    def _report(self, what: str, wanted: list[str], files: list[Path], deps: bool) -> list[Item]:
+        report, nowhere = self.work / "report.json", self.work / "nowhere"
+        words = ["install", "--dry-run", "--quiet", "--prefer-binary", "--report", str(report)]
+        words += ["--target", str(nowhere), "--ignore-installed"]
+        words += [] if deps else ["--no-deps"]
+        for file in files:
+            words += ["--requirement", str(file)]
+        self.commands.pip(f"resolve {what} for {self.target.name}", *words, *wanted, target=self.target)
+        return [_item(entry) for entry in json.loads(report.read_text(encoding="utf-8"))["install"]]
+
+    def _fetched(self, items: list[Item]) -> set[str]:
+        """Fetch what is not there yet; return what sources that were kept need to be built."""
+        absent = [item for item in items if not self._is_there(item)]
+        more: set[str] = set()
+        for at in range(0, len(absent), BATCH):
+            batch, place = absent[at : at + BATCH], self.work / "batch"
+            shutil.rmtree(place, ignore_errors=True)
+            urls = [f"{item.url}#sha256={item.sha256}" if item.sha256 else item.url for item in batch]
+            title = f"fetch {', '.join(item.name for item in batch)} ({at + len(batch)} of {len(absent)})"
+            words = ("download", "--quiet", "--no-deps", "--dest", str(place))
+            self.commands.pip(title, *words, *urls, target=self.target)
+            for item in batch:
+                more |= self._take(item, place / item.file)
+        return more
+
+    def _is_there(self, item: Item) -> bool:
+        """Return whether an earlier fetch has kept an item, also as a wheel built of it."""
+        for wheel in self.kept.values():
+            same = wheel.name == item.name and wheel.version == item.version
+            if same and wheel.url == item.url and sound(self.directory / wheel.file, wheel):
+                return True
+        # One that was cut off before it wrote down what it had.
+        path = self.directory / item.file
+        if not item.file.endswith(".whl") or not item.sha256 or not path.is_file() or digest(path) != item.sha256:
+            return False
+        self.kept[item.file] = Wheel(item.file, item.name, item.version, path.stat().st_size, item.sha256, item.url)
+        return True
+
+    def _take(self, item: Item, path: Path) -> set[str]:
+        """Keep what was fetched: a wheel, the pure wheel that a source becomes, or else the source."""
+        if path.name.endswith(".whl"):
+            self._keep(item, path)
+            return set()
+        built, why = self._built(item, path)
+        if built is not None and _PURE.search(built.name):
+            self._keep(item, built)
+            return set()
+        self.source[item.name] = why or "it has parts that are compiled"
+        self._keep(item, path)
+        return set(build_requires(_pyproject(path)))
+
+    def _built(self, item: Item, path: Path) -> tuple[Path | None, str | None]:
+        place = self.work / "built"
+        shutil.rmtree(place, ignore_errors=True)
+        words = ("wheel", "--quiet", "--no-deps", "--wheel-dir", str(place), str(path))
+        try:
+            self.commands.pip(f"build {item.name} {item.version} from its source", *words)
+        except TaskFailed as error:
+            return None, f"it can't be built here: {error}"
+        return next(place.glob("*.whl"), None), None
+
+    def _keep(self, item: Item, path: Path) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        size, sha256 = path.stat().st_size, digest(path)
+        target = self.directory / path.name
+        fresh = target.with_name(f".{path.name}.part")
+        shutil.move(str(path), fresh)
+        os.replace(fresh, target)
+        self.kept[path.name] = Wheel(path.name, item.name, item.version, size, sha256, item.url)
+
+
+def sound(path: Path, wheel: Wheel) -> bool:
+    """Return whether a file is there as it was fetched."""
+    with contextlib.suppress(OSError):
+        return path.stat().st_size == wheel.size and digest(path) == wheel.sha256
+    return False
+
+
+def digest(path: Path) -> str:
+    """Return a file's SHA-256."""
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            found.update(block)
+    return found.hexdigest()
+
+
+def _item(entry: Any) -> Item:
+    where = entry["download_info"]
+    hashes = where.get("archive_info", {}).get("hashes", {})
+    return Item(
+        normalised(entry["metadata"]["name"]),
+        str(entry["metadata"]["version"]),
+        str(where["url"]),
+        str(hashes.get("sha256", "")),
+    )
+
+
+def _name(line: str) -> str | None:
+    match = re.match(r"\s*([A-Za-z0-9][\w.-]*)", line)
+    return normalised(match[1]) if match else None
+
+
+def _all_files(files: Sequence[Path]) -> Iterator[Path]:
+    """Yield requirement files, with those that lie beside them."""
+    for file in files:
+        yield from (path for path in file.parent.rglob("*") if path.is_file())
+
+
+def _pyproject(path: Path) -> str | None:
+    """Return the pyproject.toml of a source distribution, or None."""
+    with contextlib.suppress(OSError, KeyError, tarfile.TarError, zipfile.BadZipFile):
+        if path.suffix == ".zip":
+            with zipfile.ZipFile(path) as archive:
+                name = next((name for name in archive.namelist() if name.count("/") == 1 and _is_project(name)), None)
+                return archive.read(name).decode() if name else None
+        with tarfile.open(path) as archive:
+            names = archive.getnames()
+            name = next((name for name in names if name.count("/") == 1 and _is_project(name)), None)
+            member = archive.extractfile(name) if name else None
+            return member.read().decode() if member else None
+    return None
+
+
+def _is_project(name: str) -> bool:
+    return name.endswith("/pyproject.toml")
