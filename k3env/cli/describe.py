@@ -255,7 +255,8 @@ def _task_rows(task: Task) -> Iterator[str]:
     }
     for name, value in {**task.parameters, **around}.items():
         if value is not None:
-            yield f"         {name}: {_value(_shown(task.parameters)[name] if name in task.parameters else value)}"
+            shown = _shown(task.parameters)[name] if name in task.parameters else _shown(value)
+            yield f"         {name}: {_value(shown)}"
 
 
 def _value(value: Any) -> str:

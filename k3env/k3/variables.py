@@ -35,7 +35,7 @@ class Variables:
     """What the shipped plays can be told, by inventory, play or --extra-vars."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "use_attribute_docstrings": True}
-    SECRETS: ClassVar[tuple[str, ...]] = ("hf_token", "image_credentials")
+    SECRETS: ClassVar[tuple[str, ...]] = ("egress", "hf_token", "image_credentials")
 
     trtllm_repo: Optional[str] = _variable(None, SITE, give="/shared/TensorRT-LLM")
     """Absolute path of the TensorRT LLM checkout, the same on every node and in the container."""

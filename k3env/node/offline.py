@@ -152,11 +152,10 @@ class Offline:
             )
         return mirror
 
-    def remedy(self) -> str:
-        """Return the command that adds what is not in the directory."""
-        return (
-            f"on a host with egress: invoke fetch --directory {self.directory} --arch {self.arch}, with these variables"
-        )
+    def remedy(self, python: Optional[str] = None) -> str:
+        """Return the command that adds what is not in the directory, for a Python such as "3.12"."""
+        words = f"invoke fetch --directory {self.directory} --arch {self.arch}{f' --python {python}' if python else ''}"
+        return f"on a host with egress, with this site's variables: {words}"
 
     def serves(self, target: str) -> bool:
         """Return whether a target's wheels are for this node's processor."""

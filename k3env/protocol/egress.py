@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -26,7 +27,7 @@ FILES = (*_NAMES["ca"], *_NAMES["netrc"])
 
 @dataclass(frozen=True)
 class Egress:
-    """Proxies, certificates and indexes that the nodes use; each may be a secret.
+    """Proxies, certificates and indexes that the nodes use; a URL may be a secret.
 
     They are given to every command of every task in its environment, never in its words, also as another user and in
     containers. A task's own `environment` beats them.
@@ -54,9 +55,14 @@ class Egress:
             path = getattr(self, name)
             if path is not None and not path.startswith("/"):
                 raise ValueError(f"{name} must be an absolute path, found {path!r}")
+        for name in ("http_proxy", "https_proxy", "index_url", "extra_index_url"):
+            if re.search(r"://[^/@\s]*:[^/@\s]*@", getattr(self, name) or ""):
+                raise ValueError(
+                    f"{name} holds a password: say where it is kept, {name}: {{secret: env:NAME}}, or netrc"
+                )
         for name in ("http_proxy", "https_proxy"):
             url = getattr(self, name)
-            if url is not None and "://" not in url:
+            if url is not None and re.fullmatch(r"([^/@]*@)?[\w.-]+(:\d+)?/?", url) and ("." in url or ":" in url):
                 raise ValueError(f"{name} must be a URL such as http://proxy:3128, found one without a scheme")
 
 

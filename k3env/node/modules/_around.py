@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Optional, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
 
 from k3env.errors import TaskFailed
 from k3env.k3.pins import is_protected
@@ -19,6 +18,9 @@ if TYPE_CHECKING:
     from k3env.protocol.container import Container
 
 M = TypeVar("M", bound=Any)
+_LACKING = ("pip.no_match", "pip.network", "git.transport", "git.network")
+"""What failures mean that are the directory's, where nothing else is used."""
+_PACKAGE = re.compile(r"(?:found for|requirement) ((\w[\w.-]*)\S*)")
 
 
 def around(machine: Machine, module: M) -> M:
@@ -61,21 +63,23 @@ def mounted(container: Container, *paths: str) -> Container:
 
 
 @contextlib.contextmanager
-def explained(machine: Machine, directory: Optional[str]) -> Iterator[None]:
+def explained(
+    machine: Machine, directory: Optional[str], python: Callable[[], Optional[str]] = lambda: None
+) -> Iterator[None]:
     """Say of what fails because the directory does not hold it what that is, and which command fetches it."""
     try:
         yield
     except TaskFailed as error:
         found = error.finding
-        if directory is None or found.id not in ("pip.no_match", "pip.network", "git.transport", "git.network"):
+        if directory is None or found.id not in _LACKING:
             raise
-        package = re.search(r"(?:found for|requirement) ([\w.-]+)", found.found or "")
+        advice = opened(machine, directory).remedy(python())
+        package = _PACKAGE.search(found.found or "")
+        if package and is_protected(package[2]):
+            advice = f"use an image that brings it; or, {advice} --image-packages"
         what = package[1] if package else "a repository that the checkout asks for"
-        advice = opened(machine, directory).remedy()
-        if package and is_protected(package[1]):
-            advice = f"use an image that brings it as requirements.txt wants it; or, {advice} and --image-packages"
         raise TaskFailed(
-            f"{what} is not in {os.path.join(directory, '')}, and offline_dir lets nothing else be used",
+            f"{what} is not in {directory}, and offline_dir lets nothing else be used",
             expected=f"{what} in {directory}", found=found.found, remedy=advice, id="offline.missing",
             evidence=found.evidence,
         ) from None  # fmt: skip

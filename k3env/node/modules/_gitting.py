@@ -92,7 +92,8 @@ class Work:
             raise git.failure("the checkout has Git LFS pointers", done, self.root)
         # Without the filters, git would take the pulled files for local changes.
         self.run("set up Git LFS", "lfs", "install", "--local", "--skip-repo")
-        self.run("pull the Git LFS files", "lfs", "pull")
+        # Also what the repository's own .lfsconfig leaves out.
+        self.run("pull the Git LFS files", "lfs", "pull", "--include=*", "--exclude=")
 
     def _has(self, commit: str) -> bool:
         return git.read(self.machine, self.root, "cat-file", "-e", f"{commit}^{{commit}}").ok

@@ -126,7 +126,7 @@ class PipPackages(Module):
         """
         from k3env.node.modules._around import explained
 
-        with explained(machine, self.offline):
+        with explained(machine, self.offline, lambda: getattr(self._venv(machine), "version", None)):
             self._install(machine)
 
     def _install(self, machine: Machine) -> None:

@@ -89,7 +89,7 @@ class TrtllmBuild(Module):
         """
         from k3env.node.modules._around import explained
 
-        with explained(machine, self.offline):
+        with explained(machine, self.offline, lambda: getattr(self._venv(machine), "version", None)):
             self._apply(machine)
 
     def _apply(self, machine: Machine) -> None:
