@@ -130,7 +130,8 @@ class Variables:
             "k3env_state_dir",
         ):
             _check_path(name, getattr(self, name))
-        open_one = next((name for name in self.SECRETS if getattr(self, name) not in (None, _REFERRED_TO)), None)
+        whole = (name for name in self.SECRETS if name != "egress")
+        open_one = next((name for name in whole if getattr(self, name) not in (None, _REFERRED_TO)), None)
         if open_one is not None:
             raise ValueError(
                 f"{open_one} must be a reference, {{secret: env:NAME}}, file:PATH or prompt, in the inventory or in"

@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from k3env.documents import schema
+from k3env.documents.coercion import dataclass_in
 from k3env.k3.variables import Variables
 from k3env.node import modules
 from k3env.playbook import keys
 from k3env.playbook.site import SiteKeys
+from k3env.protocol.codec import hints
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
 _REFERENCES = "#/definitions/{model}"
@@ -117,8 +119,10 @@ def _keys(kind: type[Any], definitions: Schema, templates: bool = False) -> Sche
     """Return the schema of a dataclass, those within it moved among the definitions."""
     keys.as_dataclasses()
     found = schema.json_schema(kind, _REFERENCES)
+    within = {item.__name__: item for hint in hints(kind).values() if (item := dataclass_in(hint)) is not None}
     for name, inner in found.pop("$defs", {}).items():
-        definitions.setdefault(name, _cleaned(inner, templates=templates and name != "SecretReference"))
+        secrets = getattr(within.get(name), "SECRETS", ())
+        definitions.setdefault(name, _cleaned(inner, templates and name != "SecretReference", secrets))
     if "SecretReference" in definitions:
         definitions["SecretReference"]["properties"]["secret"]["pattern"] = "^(prompt|env:.+|file:.+)$"
     elif templates:

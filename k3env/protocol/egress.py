@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, ClassVar, Optional
 
 _NAMES: dict[str, tuple[str, ...]] = {
     "http_proxy": ("http_proxy", "HTTP_PROXY"),
@@ -34,6 +34,7 @@ class Egress:
     """
 
     __pydantic_config__ = {"extra": "forbid", "use_attribute_docstrings": True}  # noqa: RUF012
+    SECRETS: ClassVar[tuple[str, ...]] = ("http_proxy", "https_proxy", "index_url", "extra_index_url")
 
     http_proxy: Optional[str] = None
     """Proxy for http, a URL; one that holds a password should be a secret."""

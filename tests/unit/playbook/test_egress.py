@@ -69,3 +69,17 @@ def test_what_can_not_be_meant_is_refused(given: dict[str, Any], words: str) -> 
 def test_the_offline_directory_is_an_absolute_path() -> None:
     with pytest.raises(DocumentError, match="offline_dir must be an absolute path"):
         environment(variables={"offline_dir": "off"})
+
+
+def test_the_schema_takes_secrets_where_they_may_stand() -> None:
+    import jsonschema
+
+    from k3env.playbook import schemas
+
+    def fits(egress: dict[str, Any]) -> bool:
+        return bool(jsonschema.validators.validator_for(whole)(whole).is_valid({"egress": egress}))
+
+    whole = schemas.variables()
+    secret = {"secret": "env:PROXY"}
+    assert fits({"https_proxy": secret, "ca": "/etc/ssl/site.pem"}) and fits({"https_proxy": "{{ proxy }}"})
+    assert not fits({"ca": secret}) and not fits({"https_proxi": "x"})
