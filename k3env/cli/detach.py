@@ -65,6 +65,7 @@ def told(run: str, names: Sequence[str], options: Options) -> list[str]:
         return [f"run {run} is at work on no host"]
     return [
         f"run {run} goes on without this command on {folded(names)}",
+        "what it has not told so far counts as notrun below",
         f"see it:     invoke runs --hosts '{options.hosts or folded(names)}'",
         f"follow it:  invoke attach {run}",
         f"end it:     invoke cancel {run}",

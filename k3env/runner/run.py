@@ -20,6 +20,8 @@ AGAIN_S = 5.0
 """A second Ctrl-C within these seconds cancels the work on every node."""
 CONFIRM_S = 15.0
 """How long nodes have to confirm that they stopped."""
+NONE_S = 2.0
+"""The same, where none has said that it began: one that is just about to."""
 POLL_S = 0.2
 _ENDS = (RESULT, END, FAILED, UNREACHABLE)
 
@@ -139,6 +141,10 @@ class Run:
             self._leave_at = time.monotonic() + CONFIRM_S
             self._wish.cancel("interrupted")
             self._watcher.notice("stopping the work on every node")
+        elif not any(play == self._play for play, _ in self.at_work):
+            self._leave_at = time.monotonic() + NONE_S
+            self._wish.cancel("interrupted")
+            self._watcher.notice("no host has begun, and none will")
         else:
             self._leave_at = time.monotonic() + AGAIN_S
             self._watcher.notice(f"{self._goes_on()}; Ctrl-C again within {AGAIN_S:g} s ends it now")

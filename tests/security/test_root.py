@@ -301,6 +301,22 @@ def test_what_a_group_may_write_to(ground: Path, gid: int, is_exposed: bool) -> 
         at.chmod(0o755)
 
 
+def test_links_that_lead_in_a_circle_end(ground: Path) -> None:
+    (ground / "a").symlink_to("b")
+    (ground / "b").symlink_to("a")
+    assert "links" in (trust.exposed(str(ground / "a" / "x")) or "")
+
+
+def test_the_settings_of_a_repository_of_root_s_that_another_user_may_write(home: Path, canary: Path) -> None:
+    repo = home.parent / "of root"
+    making.commit(repo, "first", a="1")
+    _config(repo, "core.fsmonitor", str(trap(home.parent / "program", canary)))
+    os.chown(repo / ".git" / "config", other.uid(), other.uid())
+    done = git.read(Machine(), str(repo), "status")
+    assert not done.ok and b"belongs to uid" in done.stderr
+    assert ran(canary) == set()
+
+
 def test_what_was_only_passed_through(ground: Path) -> None:
     (ground / "all" / "ours").mkdir(parents=True)
     (ground / "all").chmod(0o1777)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,6 +64,12 @@ def _dead() -> Connection:
     raise Unreachable("nobody there")
 
 
+def _mute() -> Connection:
+    """Reach a host that takes its time."""
+    time.sleep(30)
+    raise Unreachable("nobody there")
+
+
 def _here() -> Connection:
     return ProcessConnection("local", Program("localhost"))
 
@@ -73,6 +80,8 @@ class Site:
 
     root: Path
     notices: list[str] = field(default_factory=list)
+    ctrl_c: Callable[[], bool] = lambda: False
+    """Whether it is pressed now."""
     together: bool = False
     """Whether `bad` waits for `slow`."""
 
@@ -97,7 +106,7 @@ class Site:
         state = str(self.root / f"state-{host}")
         start = Start("r.1", host, "me", payload=payload.build().digest, state_dir=state, jobs="*")
         work = Work(payload.boot_code(), payload.build(), codec.dumps(self.plan(host)).encode())
-        reach: Callable[[], Connection] = _dead if host.startswith("dead") else _here
+        reach: Callable[[], Connection] = {"dead": _dead, "mute": _mute}.get(host.rstrip("0123456789"), _here)
         return Target(host, reach, work, start)
 
     def run(self, policy: Policy, *batches: str, forks: int = 8) -> Outcome:
@@ -105,7 +114,12 @@ class Site:
         hosts = " ".join(batches).split()
         fold = Fold("r", "2026-01-01T00:00:00Z", {host: self.plan(host).tasks for host in hosts})
         (self.root / "record").mkdir()
-        watcher = Watcher(lambda host, event: None, lambda: None, self.notices.append)
+
+        def tick() -> None:
+            if self.ctrl_c():
+                raise KeyboardInterrupt
+
+        watcher = Watcher(lambda host, event: None, tick, self.notices.append)
         running = Run(Record(self.root / "record"), fold, Limits(5, 5), forks, watcher)
         for batch in batches:
             if running.over:
@@ -197,3 +211,21 @@ def test_a_run_that_is_to_stop_sends_no_more_work(site: Site) -> None:
     ).follow()
     assert [(event.kind, event.data["message"]) for event in events] == [("notrun", "enough")]
     assert site.finished() == set()
+
+
+@pytest.mark.parametrize("hosts, goes_on", [("mute1 mute2", False), ("mute1 slow1", True)])
+def test_ctrl_c_says_that_the_work_goes_on_where_there_is_some(tmp_path: Path, hosts: str, goes_on: bool) -> None:
+    pressed: list[bool] = []
+
+    def press() -> bool:
+        ready = (tmp_path / "busy").exists() or not goes_on
+        pressed.append(ready)
+        return ready and pressed.count(True) == 1
+
+    site = Site(tmp_path, ctrl_c=press)
+    begun = time.monotonic()
+    outcome = site.run(Policy(), hosts, "ok1")
+    assert time.monotonic() - begun < 20 and set(statuses(outcome).values()) == {"notrun"}
+    (notice,) = site.notices
+    assert ("the work goes on" in notice) is goes_on and ("no host has begun" in notice) is not goes_on
+    (tmp_path / "failed").touch()
