@@ -38,6 +38,16 @@ def parse(data: bytes) -> "dict[str, Any]":
     return dict(eval(data.decode(), names))  # noqa: S307
 
 
+def shared(found: "os.stat_result") -> bool:
+    """Return whether another user may exchange what is in a directory, whoever owns it.
+
+    Root's code lies there, so that root counts a group of people too: see PEOPLE in node/trust.py.
+    """
+    mode = found.st_mode
+    people = os.geteuid() == 0 and mode & 0o020 and 1000 <= found.st_gid != 65534
+    return bool(mode & 0o002 or people) and not mode & 0o1000
+
+
 def exposed(path: str) -> str:
     """Return what on the way to a path another user could put something of theirs in the place of; "": nothing."""
     us, at = os.geteuid(), ""
@@ -47,13 +57,15 @@ def exposed(path: str) -> str:
         if name in ("", ".", ".."):
             at = at if name != ".." else os.path.dirname(at)
             continue
+        above = os.lstat(at or "/")
+        if shared(above):
+            return at + "/" + name
         try:
-            above = os.lstat(at or "/")
             found = os.lstat(at + "/" + name)
         except OSError:
             return ""  # the rest is made by us, below what was looked at
         theirs = found.st_uid not in (0, us)
-        if above.st_mode & 0o002 and (theirs or not above.st_mode & 0o1000):
+        if theirs and above.st_mode & 0o002:
             return at + "/" + name
         # Root's code lies there: nobody else may own a directory above it, but who is unknown in a user namespace.
         if us == 0 and theirs and found.st_uid != 65534:
@@ -76,7 +88,7 @@ def private(path: str) -> None:
         other = exposed(above)
         if not other:
             os.makedirs(above, 0o755, exist_ok=True)
-            other = path if os.stat(above).st_mode & 0o1002 == 0o002 else ""
+            other = exposed(above) or (path if shared(os.stat(above)) else "")
         if other:
             raise Refusal(f"state directory {path}: another user may replace {other}; set k3env_state_dir")
         if not os.path.lexists(path):

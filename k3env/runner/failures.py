@@ -19,7 +19,7 @@ def failed_in(run: str) -> Sequence[str]:
     Raises UsageError for a run that is not known, whose record is damaged, whose end was not seen on all of its hosts,
     or that has no such host.
     """
-    record = last() if run == LAST else Record.find(run)
+    record = last() if run == LAST else Record.find(run, "see which were begun from here: invoke runs")
     statuses = {name: host.status for name, host in record.outcome().hosts.items()}
     unknown = sorted(record.unfinished() - {name for name, status in statuses.items() if status in _LOST})
     if unknown:

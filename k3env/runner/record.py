@@ -25,6 +25,7 @@ KEEP, KEEP_DAYS = 200, 90
 """Records of runs that have ended: the newest, and none that ended longer ago."""
 PROGRESS_EVERY_S = 10.0
 HEADER, ENDED = "run.json", "ended"
+ELSEWHERE = "see: invoke runs; for a run that was begun elsewhere, add --hosts, and its nodes are asked"
 
 
 def state_home() -> Path:
@@ -110,14 +111,13 @@ class Record:
         return record
 
     @classmethod
-    def find(cls, run: str) -> Record:
+    def find(cls, run: str, otherwise: str = ELSEWHERE) -> Record:
         """Return the record of a run, named whole or by its beginning.
 
-        Raises UsageError with the nearest name.
+        Raises UsageError with the nearest name, or what to do `otherwise`.
         """
         names = [record.name for record in records()]
-        elsewhere = "see: invoke runs; for a run that was begun elsewhere, add --hosts, and its nodes are asked"
-        return cls(state_home() / "runs" / pick(run, names, elsewhere))
+        return cls(state_home() / "runs" / pick(run, names, otherwise))
 
     def header(self) -> Header:
         """Return what the run was asked for.

@@ -193,3 +193,15 @@ def test_work_that_needs_its_controller_is_not_begun(
     said = here.k3env("provision", *HOSTS, "--playbook", playbook, "--detach", "--output", "json", *options)
     assert said.code == 1 and found in said.document["error"]["found"]
     assert not list(here.rack.glob("tray-*/home/*"))
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [(("--connection", "slurm"), "srun's step ends with this command (n1)"), (("--drain",), "nobody would resume")],
+)
+def test_work_that_would_end_or_stay_drained_is_not_begun(
+    here: Site, tmp_path: Path, options: tuple[str, ...], found: str
+) -> None:
+    words = ("--hosts", "n1", "--playbook", book(tmp_path, 0), "--detach", "--output", "json", *options)
+    said = here.k3env("provision", *words)
+    assert said.code == 1 and found in said.document["error"]["found"]

@@ -81,6 +81,33 @@ def test_a_state_directory_where_anybody_may_replace_it(commons: Path) -> None:
 
 
 @needs_root
+@pytest.mark.parametrize("below", ["k3env", "new/k3env", "old/k3env"])
+@pytest.mark.parametrize(
+    ("mode", "gid", "refused"),
+    [
+        (0o777, 0, True),
+        (0o1777, 0, False),
+        (0o775, 0, False),
+        (0o775, 1000, True),
+        (0o2775, 200_000, True),
+        (0o3775, 200_000, False),
+        (0o755, 1000, False),
+    ],
+)
+def test_root_s_state_directory_where_others_may_exchange_it(
+    ground: Path, below: str, mode: int, gid: int, refused: bool
+) -> None:
+    """Modules are imported for as long as a run lasts, from wherever that path leads by then."""
+    project = ground / "project"
+    (project / "old").mkdir(parents=True)
+    os.chown(project, 0, gid)
+    project.chmod(mode)
+    said = greeted(project / below)
+    assert ("another user may replace" in said) is refused, said
+    assert refused or said == "ok"
+
+
+@needs_root
 def test_root_s_state_directory_in_a_user_s_own(ground: Path) -> None:
     home = ground / "home"
     home.mkdir()
