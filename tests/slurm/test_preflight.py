@@ -104,9 +104,13 @@ def test_a_check_of_the_rank_that_fails_ends_the_task(slurm: Cluster) -> None:
 
 
 def test_an_epilog_that_fails_drains_the_node_after_the_job(slurm: Cluster) -> None:
-    go = slurm.site.shared / "go"
+    go, begun = slurm.site.shared / "go", slurm.site.shared / "out"
     go.unlink(missing_ok=True)
-    job = slurm.submit("a", script="while ! test -e /shared/go; do sleep 0.1; done", user=SOMEBODY)
+    begun.write_text("")
+    begun.chmod(0o666)
+    script = "echo begun > /shared/out; while ! test -e /shared/go; do sleep 0.1; done"
+    job = slurm.submit("a", script=script, user=SOMEBODY)
+    wait_until(lambda: "begun" in begun.read_text(), 30, "the prolog is over")
     _plant(slurm.site, "a", "bad")
     go.touch()
     wait_until(lambda: slurm.state("a") == "drained", 30, "a is drained")
