@@ -124,7 +124,8 @@ def _answered(repository: Repository, error: Answered, has_token: bool) -> TaskF
     code = error.headers.get("X-Error-Code") or ""
     told = error.headers.get("X-Error-Message") or error.said
     evidence = (Evidence(str(error), excerpt=told[:500]),)
-    found = f"status {error.status}{f', {code}' if code else ''}"
+    wait = error.headers.get("Retry-After")
+    found = ", ".join(filter(None, (f"status {error.status}", code, f"Retry-After: {wait}" if wait else "")))
     advice = "set hf_token: {secret: env:HF_TOKEN}, a token that may read it"
     if error.status == 401:
         message = f"{repository.id} is not given to {'this token' if has_token else 'anybody without a token'}"

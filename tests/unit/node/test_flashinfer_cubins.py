@@ -203,6 +203,7 @@ def test_what_ends_with_0_is_not_believed(place: Place, spoil: str) -> None:
         (place.served / f"{GEMM}checksums.txt").write_text("")
     error = place.failed()
     assert error.finding.id == "cubins.incomplete", error
+    assert spoil != "server" or "404" in (error.finding.found or "")
     assert not place.target.exists()
 
 

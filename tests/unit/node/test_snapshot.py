@@ -226,7 +226,6 @@ PASSING: dict[str, tuple[str, Fault]] = {
     "503 of the other host": (f"cdn:{SHARDS[1]}", Fault(times=2, status=503)),
     "a signature that is too old": (f"cdn:{SHARDS[1]}", Fault(times=2, status=403)),
     "another content, once": (f"cdn:{SHARDS[0]}", Fault(change=tampered)),
-    "a server without ranges": (f"cdn:{SHARDS[0]}", Fault(ignore_range=True, cut_after=1 << 20)),
 }
 
 
@@ -244,6 +243,20 @@ def test_what_was_cut_is_gone_on_with(hub: Hub, on: Watched, tmp_path: Path) -> 
     perform(module(hub, tmp_path), on)
     first, second = hub.asked(SHARDS[0], "cdn")
     assert (first.range, second.range) == (None, f"bytes={2 << 20}-")
+
+
+def test_a_server_without_ranges_sends_all_of_it_again(hub: Hub, on: Watched, tmp_path: Path) -> None:
+    hub.faults[f"cdn:{SHARDS[0]}"] = Fault(times=1, cut_after=1 << 20)
+    hub.faults[f"cdn:{NAME}/{SHARDS[0]}"] = Fault(times=1, ignore_range=True)
+    perform(module(hub, tmp_path), on)
+    assert files(tmp_path) == hub.repositories[NAME]
+    assert [item.range for item in hub.asked(SHARDS[0], "cdn")] == [None, f"bytes={1 << 20}-"]
+
+
+def test_a_wait_that_is_too_long_is_told_at_once(hub: Hub, on: Watched, tmp_path: Path) -> None:
+    hub.faults["/tree/"] = Fault(99, 429, {"Retry-After": "86400"})
+    assert refused(module(hub, tmp_path / "t"), on).finding.found == "status 429, Retry-After: 86400"
+    assert len(hub.asked("/tree/")) == 1
 
 
 def test_a_later_run_goes_on_too(hub: Hub, on: Watched, tmp_path: Path) -> None:
