@@ -14,7 +14,7 @@ NO_IMAGE = "no image file in this play: the variable container names none"
 IN_CONTAINER = "in a container the image's file can't be seen: run it outside of it"
 # Not in an image that is being made: the file would be its own.
 _CONTEXTS = ("job", "login")
-_AGAIN = "copy or import it again: enroot import -o IMAGE.sqsh docker://…"
+_AGAIN = "copy it again, or remove it and import it: invoke stage --tags image"
 
 
 @check("system.image_sqsh", image, inside, scope="static", severity="fail", contexts=_CONTEXTS)
@@ -80,7 +80,7 @@ def image_arch(architecture: Architecture, inside: Inside, profile: Profile) -> 
         return fail(
             expected=f"programs for {wanted}",
             found=f"programs for {architecture.image}",
-            remedy=f"import the image of that architecture: enroot import --arch {wanted} …",
+            remedy=f"import the image of that architecture: invoke stage --tags image, with image_arch {wanted}",
         )
     return passed(architecture.image)
 

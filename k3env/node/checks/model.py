@@ -16,7 +16,7 @@ GIB = 1 << 30
 TEP16_RANKS = recipes.named("tep16").ranks
 SEPARATED = "TLLM_TRTLLMGEN_FORCE_SEPARATED_ROUTING"
 NO_CHECKPOINT, NO_SERVE = "no checkpoint in this play", "no serve_config in this play"
-STAGE = "stage it again, or set checkpoint to where it is"
+STAGE = "invoke stage --tags checkpoint, on a host with egress; or set checkpoint to where it is"
 
 
 @check("model.identity", config, scope="static", severity="fail")
@@ -57,7 +57,7 @@ def complete(shards: Optional[Shards], profile: Profile) -> Finding:
         return fail(
             expected=f"{shards.indexed} shards, each as large as its header says",
             found="; ".join(filter(None, (_missing(shards.missing), _several(shards.misfits)))),
-            remedy="copy these again: hf download moonshotai/Kimi-K3 --local-dir DIR goes on where it stopped",
+            remedy="copy these again: invoke stage --tags checkpoint, on a host with egress, goes on where it stopped",
             subject=shards.path,
         )
     if shards.total_bytes is not None and shards.bytes_there < shards.total_bytes:

@@ -94,11 +94,12 @@ class FlashinferCubins(Module):
     def apply(self, machine: Machine, changes: tuple[Change, ...]) -> None:
         """Fill a directory beside it, compare what came, and put it in its place.
 
-        Raises Refused without an environment, TaskFailed where something lacks.
+        Raises Refused without an environment to download with, TaskFailed where something lacks.
         """
         from k3env.node.modules._pip import usable
 
-        usable(self._venv(machine), f"of {self.repo}")
+        if self.source is None or "://" in self.source:
+            usable(self._venv(machine), f"of {self.repo}")
         self._cubins(machine).fill()
 
     def judge(self, machine: Machine, profile: Profile) -> tuple[Finding, ...]:

@@ -285,6 +285,7 @@ def test_no_environment(place: Place) -> None:
     assert place.module().changes(place.machine)[0].after == "cubins of FlashInfer of this environment"
     with pytest.raises(TaskFailed, match=r"can't be installed into: absent"):
         place.module().apply(place.machine, ())
+    ground.perform(place.module(source=str(place.served)), place.machine)
 
 
 @pytest.mark.parametrize(
