@@ -47,6 +47,8 @@ class Variables:
     """Architectures that TensorRT LLM is built for, as build_wheel.py takes them."""
     trtllm_jobs: Union[int, Literal["auto"]] = _variable("auto", OURS)
     """Compilers at a time; auto: by the CPUs and the memory of the building node."""
+    trtllm_build_root: Optional[str] = _variable(None, OURS)
+    """Directory on the building node's own disk for what is compiled; unset: cpp/build in the checkout."""
     trtllm_venv: str = _variable("auto", "scripts/build_wheel.py: .venv-X.Y in the checkout")
     """Path of the virtual environment; auto: found in the checkout by the interpreter."""
     flashinfer_step: Literal["auto", "fork", "pin", "none"] = _variable("auto", GUIDE)
@@ -121,6 +123,7 @@ class Variables:
                 raise ValueError(f"{name} must be a full commit, 40 hexadecimal digits, found {value!r}")
         for name in (
             "trtllm_repo",
+            "trtllm_build_root",
             "trtllm_venv",
             "cache_base",
             "checkpoint",

@@ -30,6 +30,8 @@ class Manifest:
     """Hash of local changes to tracked files; None: there were none."""
     submodules: dict[str, str] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
+    build_dir: str = ""
+    """Where the objects were compiled to; "": in the checkout. On other nodes it is not there."""
     image: str = ""
     """The container's image; "": built on the node itself."""
     image_key: str = ""

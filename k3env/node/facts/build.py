@@ -43,16 +43,32 @@ def build(machine: Machine, profile: Profile) -> Optional[Build]:
     return None if repo is None or not machine.is_dir(repo) else look(machine, repo)
 
 
-def look(machine: Machine, root: str) -> Build:
-    """Read what is left of the last build in a checkout."""
-    cached = cmake_cache(machine, root)
+def objects_of(build_root: Optional[str], repo: str) -> str:
+    """Return where the objects of a checkout are compiled to; "": in the checkout. Two checkouts never share one."""
+    if build_root is None:
+        return ""
+    import hashlib
+
+    return os.path.join(build_root, f"cpp-build-{hashlib.sha256(repo.encode()).hexdigest()[:12]}")
+
+
+def look(machine: Machine, root: str, objects: Optional[str] = None) -> Build:
+    """Read what is left of the last build in a checkout; `objects` is where the next one compiles to: see objects_of.
+
+    Where the last one compiled to the disk of another node, only the manifest says for which architecture.
+    """
     made = manifests.read(machine, root)
+    last = made.build_dir if made else ""
+    place = last if objects is None else objects
+    cached = cmake_cache(machine, root, place)
+    if made is not None and last and last == place and not cached and objects is None:
+        cached = {"CMAKE_CUDA_ARCHITECTURES": made.cmake_arch}
     python = made.python if made else ""
     recorded = dict(made.artefacts) if made else {}
     tree = Tree(machine, root)
     there = artefacts(machine, root, recorded, tree)
     gone = [path for path in recorded if path not in there]
-    wanted = wanting(machine, root, python, tree)
+    wanted = wanting(machine, root, python, place, tree)
     return Build(
         root,
         cached.get("CMAKE_CUDA_ARCHITECTURES"),
@@ -61,7 +77,7 @@ def look(machine: Machine, root: str) -> Build:
         tuple(path for path, status in there.items() if recorded.get(path, status) != status),
         made,
         (
-            Evidence(os.path.join(root, k3.CMAKE_CACHE), None, "\n".join("=".join(item) for item in cached.items())),
+            Evidence(_cache(root, place), None, "\n".join("=".join(item) for item in cached.items())),
             Evidence(manifests.path(root), None, f"commit {made.commit}, {made.arch}" if made else "absent"),
         ),
     )
@@ -148,8 +164,13 @@ def artefacts(
     return there
 
 
-def wanting(machine: Machine, root: str, python: str, tree: Optional[Tree] = None) -> tuple[str, ...]:
-    """Return the patterns of what a whole build leaves, for a Python, and that nothing here matches."""
+def wanting(
+    machine: Machine, root: str, python: str, objects: str = "", tree: Optional[Tree] = None
+) -> tuple[str, ...]:
+    """Return the patterns of what a whole build leaves, for a Python, and that nothing here matches.
+
+    `objects` is where it compiled to; "": in the checkout.
+    """
     tree = tree or Tree(machine, root)
     script = os.path.join(root, k3.SCRIPT)
     words = machine.text(script) if machine.is_file(script) else ""
@@ -157,16 +178,27 @@ def wanting(machine: Machine, root: str, python: str, tree: Optional[Tree] = Non
         item.pattern
         for item in k3.ARTEFACTS
         if item.word in words
-        and (not item.condition or _has_content(machine, os.path.join(root, item.condition)))
+        and (not item.condition or _has_content(machine, _moved(root, item.condition, objects)))
         and not _is_there(tree, item.pattern, python)
         and not (item.alternative and _is_there(tree, item.alternative, python))
     )
 
 
-def cmake_cache(machine: Machine, root: str) -> dict[str, str]:
+def cmake_cache(machine: Machine, root: str, objects: str = "") -> dict[str, str]:
     """Return what CMakeCache.txt says of architecture and source directory."""
-    path = os.path.join(root, k3.CMAKE_CACHE)
+    path = _cache(root, objects)
     return dict(_CACHED.findall(machine.text(path, 1 << 24))) if machine.is_file(path) else {}
+
+
+def _cache(root: str, objects: str) -> str:
+    return _moved(root, k3.CMAKE_CACHE, objects)
+
+
+def _moved(root: str, path: str, objects: str) -> str:
+    """Return where a file of the compilation is."""
+    if objects and path.startswith(f"{k3.CMAKE_DIR}/"):
+        return os.path.join(objects, path[len(k3.CMAKE_DIR) + 1 :])
+    return os.path.join(root, path)
 
 
 def _is_there(tree: Tree, pattern: str, python: str) -> bool:

@@ -17,7 +17,7 @@ from k3env.node.container import wrap
 from k3env.node.facts import build, checkout, image_packages, interpreter, packages, system, venv
 from k3env.node.facts import script as scripts
 from k3env.node.facts import toolchain as toolchains
-from k3env.node.modules import _before_build, _ground, _steps
+from k3env.node.modules import _before_build, _ground, _own_disk, _steps
 from k3env.node.modules._pip import ENVIRONMENT, Pip, refuse_moves, usable
 from k3env.protocol.finding import Unreadable
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from k3env.node.facts.venv import Venv
     from k3env.node.machine import Machine
     from k3env.node.modules._before_build import Ground
+    from k3env.node.modules._own_disk import OwnDisk
     from k3env.node.modules.trtllm_build import TrtllmBuild
 
 _HELP_S = 300.0
@@ -39,6 +40,7 @@ class Work:
     machine: Machine
     wanted: TrtllmBuild
     _asked: list[Toolchain] = field(default_factory=list, compare=False)
+    _disk: list[OwnDisk] = field(default_factory=list, compare=False)
 
     @property
     def root(self) -> str:
@@ -77,17 +79,17 @@ class Work:
         if not venv.serves(self.machine, broken.home, version):
             self.machine.write(config, _rehomed(self.machine.text(config), python.path).encode())
 
-    def build(self, found: Build) -> tuple[str, ...]:
+    def build(self) -> tuple[str, ...]:
         """Run build_wheel.py, see that it left what a whole build leaves, and return the arguments that it got.
 
         Raises TaskFailed.
         """
+        found = build.look(self.machine, self.root, self._objects)
         toolchain = self.toolchain()
         version = toolchain.python
         self._refuse_ground(found, toolchain)
         arguments = self._arguments(found, toolchain)
-        for name in ("dg_cache", "conan"):
-            self.machine.make(os.path.join(self.root, manifest.DIRECTORY, name))
+        self.machine.make(os.path.join(self.root, manifest.DIRECTORY, "dg_cache"))
         self._take("build TensorRT LLM", (self._python(), k3.SCRIPT, *arguments))
         if not self.machine.is_dir(os.path.join(self.root, f".venv-{version}")):
             raise TaskFailed(
@@ -95,7 +97,7 @@ class Work:
                 found="nothing there", id="trtllm.no_venv",
                 remedy="see that python3 is no virtual environment's, and that TRTLLM_BUILD_ROOT is unset",
             )  # fmt: skip
-        missing = build.wanting(self.machine, self.root, version)
+        missing = build.wanting(self.machine, self.root, version, self._objects)
         if missing:
             raise TaskFailed(
                 f"the build ended well, but left no {', '.join(missing)}",
@@ -126,7 +128,7 @@ class Work:
 
     def record(self, flags: tuple[str, ...]) -> None:
         """Write the manifest, last of all."""
-        found = build.look(self.machine, self.root)
+        found = build.look(self.machine, self.root, self._objects)
         made = self._venv()
         self._pip(made).see_image()
         sites = packages.sites(self.machine, made, self.root, self.wanted.container)
@@ -140,6 +142,7 @@ class Work:
                 dirty=git_content.dirty_hash(self.machine, self.root),
                 submodules=git_content.submodule_commits(self.machine, self.root),
                 flags=flags,
+                build_dir=self._objects,
                 image=self.wanted.container.image,
                 image_key=image_packages.key(self.machine, self.wanted.container),
                 python=made.version or "",
@@ -191,8 +194,9 @@ class Work:
         from k3env.node.modules.trtllm_build import argv
 
         configured = found.cmake_arch is not None
-        return argv(
-            self._flags(),
+        flags = self._flags()
+        words = argv(
+            flags,
             arch=self.wanted.arch,
             jobs=self.wanted.jobs or self._jobs(),
             configure=configured and not build.same_arch(found, self.wanted.arch),
@@ -200,6 +204,24 @@ class Work:
             dynamic_nvrtc=toolchain.has_cuda and not toolchain.nvrtc_static,
             generate_fmha=self._has_half_fmha(found),
         )
+        return (*words, *self._build_dir(flags))
+
+    def _build_dir(self, flags: frozenset[str]) -> tuple[str, ...]:
+        """Return what leads the objects to the node's own disk.
+
+        Raises Refused for a network filesystem, TaskFailed for a script that can't.
+        """
+        if self.wanted.build_root is None:
+            return ()
+        if "--build_dir" not in flags:
+            raise TaskFailed(
+                f"this checkout's {k3.SCRIPT} takes no --build_dir",
+                expected="--build_dir among its flags", found="none",
+                remedy="leave build_root out", id="trtllm.script",
+            )  # fmt: skip
+        _own_disk.refuse_far(self.machine, self.wanted.build_root)
+        self.machine.make(self.wanted.build_root)
+        return ("--build_dir", self._objects)
 
     def _flags(self) -> frozenset[str]:
         words = wrap(
@@ -250,17 +272,40 @@ class Work:
         found = venv.read(self.machine, path, in_image=self.wanted.container.engine != "none")
         return usable(found, path)
 
+    @property
+    def _objects(self) -> str:
+        return build.objects_of(self.wanted.build_root, self.root)
+
+    @property
+    def _own_disk(self) -> OwnDisk:
+        if not self._disk:
+            found = _own_disk.of(
+                self.machine,
+                self.root,
+                self.wanted.container,
+                self.wanted.environment,
+            )
+            found.make(self.machine)
+            self._disk.append(found)
+        return self._disk[0]
+
     def _pip(self, made: Venv) -> Pip:
-        return Pip(self.machine, made, self.root, self.wanted.container, self._environment(), self.wanted.inactivity_s)
+        container = self._own_disk.container
+        return Pip(self.machine, made, self.root, container, self._environment(), self.wanted.inactivity_s)
 
     def _take(self, title: str, words: tuple[str, ...]) -> None:
         environment = self._environment()
+        roots = (self.wanted.build_root,) if self.wanted.build_root else ()
         _steps.take(
             self.machine,
             _steps.Step(
                 title=title,
                 argv=wrap(
-                    self.wanted.container, words, repo=self.root, environment=environment, name=self.machine.name
+                    _own_disk.mounted(self._own_disk.container, *roots),
+                    words,
+                    repo=self.root,
+                    environment=environment,
+                    name=self.machine.name,
                 ),
                 tool="build",
                 cwd=self.root,
@@ -273,14 +318,14 @@ class Work:
     def _environment(self) -> dict[str, str]:
         """Return what is added to the build's environment.
 
-        The build empties DeepGEMM's cache and writes conan's home: both are the checkout's own, not the user's.
+        The build empties DeepGEMM's cache and writes conan's home: neither is the user's own.
         """
         own = os.path.join(self.root, manifest.DIRECTORY)
         around = {
             **ENVIRONMENT,
             "PYTHONUNBUFFERED": "1",
             "TRTLLM_DG_CACHE_DIR": os.path.join(own, "dg_cache"),
-            "CONAN_HOME": os.path.join(own, "conan"),
+            **self._own_disk.caches,
         }
         if self.wanted.container.engine == "none":
             around["PATH"] = interpreter.base_path(self.machine)

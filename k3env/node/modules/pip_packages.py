@@ -134,7 +134,7 @@ class PipPackages(Module):
 
         self._refuse_unfetched(machine)
         venv = usable(self._venv(machine), self._where(machine) or f"of {self.root}")
-        pip = self._pip(machine, venv)
+        pip = self._pip(machine, venv, own_cache=True)
         pip.see_image()
         pending = self._pending(machine, venv)
         self._refuse_moves(pip, tuple(item.needed for item in pending))
@@ -223,12 +223,22 @@ class PipPackages(Module):
 
         return sites(machine, venv, self.root, self.container)
 
-    def _pip(self, machine: Machine, venv: Venv) -> Pip:
+    def _pip(self, machine: Machine, venv: Venv, own_cache: bool = False) -> Pip:
+        """Return the environment's pip; with its cache on the node's own disk, whose directories are made for it."""
         from k3env.node.modules._around import around
         from k3env.node.modules._pip import Pip
 
         on = around(machine, self)
-        return Pip(machine, venv, self.root, on.container, on.environment, self.inactivity_s)
+        container, environment = on.container, dict(on.environment)
+        if own_cache and not self.no_cache:
+            from k3env.node.modules import _own_disk
+
+            disk = _own_disk.of(machine, self.root, container, environment)
+            cache = disk.caches.get("PIP_CACHE_DIR")
+            if cache is not None:
+                disk.make(machine)
+                container, environment["PIP_CACHE_DIR"] = disk.container, cache
+        return Pip(machine, venv, self.root, container, environment, self.inactivity_s)
 
     def _refuse_unfetched(self, machine: Machine) -> None:
         """Raise Refused for a commit that the directory used instead of the network does not hold."""

@@ -46,6 +46,10 @@ class TrtllmBuild(Module):
     """The image that the build runs in."""
     environment: dict[str, str] = field(default_factory=dict)
     """Added to the build's environment."""
+    build_root: Optional[str] = None
+    """A directory on the node's own disk for the millions of objects that a compilation writes; unset: `cpp/build` in
+    the checkout. The environment stays `.venv-X.Y` in the checkout, where jobs and other nodes look for it: that is the
+    script's `--build_dir`; its `--build_root` would move the environment too."""
     on_login_node: bool = False
     """Build also where Slurm is configured and no slurmd runs: there a build disturbs everybody."""
     offline: Optional[str] = None
@@ -61,6 +65,8 @@ class TrtllmBuild(Module):
         problem = k3.arch_problem(self.arch)
         if problem:
             raise ValueError(f"arch: {problem}")
+        if self.build_root is not None:
+            check_path("build_root", self.build_root)
         if self.jobs is not None and self.jobs < 1:
             raise ValueError(f"jobs must be at least 1, found {self.jobs}")
 
@@ -108,7 +114,7 @@ class TrtllmBuild(Module):
         found = self._found(machine)
         same_commit = found.manifest is not None and found.manifest.commit == self.commit
         built = bool(self._build_changes(machine)) or self._venv(machine) is None
-        flags = work.build(found) if built else ()
+        flags = work.build() if built else ()
         installed = bool(self._install_changes(machine, self._venv(machine))) or not same_commit
         if installed:
             work.install()

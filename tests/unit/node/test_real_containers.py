@@ -18,6 +18,7 @@ from k3env.node import checks, manifest
 from k3env.node.cancel import Cancel, Cancelled
 from k3env.node.container import own_name, removal, sweep, wrap
 from k3env.node.facts import image_packages
+from k3env.node.modules import _own_disk
 from k3env.node.modules.command import Command
 from k3env.node.modules.pip_packages import PipPackages
 from k3env.node.modules.trtllm_build import TrtllmBuild
@@ -136,6 +137,23 @@ def test_work_in_a_container_counts_as_work(podman: Podman, machine: Watched) ->
     with open(os.devnull, "wb") as log:
         done = machine.stream(words, log=log, on_line=told.append, inactivity_s=2.0)
     assert done.ok and told == ["done"], done
+
+
+def test_caches_on_the_nodes_own_disk_are_seen_in_the_image(
+    podman: Podman, machine: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_own_disk, "BASE", str(tmp_path / "var"))
+    repo, table = tmp_path / "shared", tmp_path / "overlay/proc/self/mountinfo"
+    for path in (repo, tmp_path / "var", table.parent):
+        path.mkdir(parents=True)
+    machine.overlay = str(tmp_path / "overlay")
+    table.write_text(f"20 1 0:20 / / rw - ext4 /dev/sda rw\n21 20 0:21 / {repo} rw - nfs4 server:/ rw\n")
+    disk = _own_disk.of(machine, str(repo), podman.container(), {})
+    disk.make(machine)
+    words = ("sh", "-c", 'for d in "$PIP_CACHE_DIR" "$CCACHE_DIR" "$CONAN_HOME"; do touch "$d/seen"; done')
+    done = machine.run(wrap(disk.container, words, repo=str(repo), environment=disk.caches), environment=disk.caches)
+    assert done.ok, done
+    assert sorted(path.parent.name for path in (tmp_path / "var").rglob("seen")) == ["ccache", "conan", "pip"]
 
 
 def test_removing_what_is_not_there_is_no_error(podman: Podman, machine: Watched) -> None:

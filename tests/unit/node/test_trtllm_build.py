@@ -428,6 +428,36 @@ def test_jobs_are_counted_where_none_are_given(wanted: Ground) -> None:
     assert 1 <= int(arguments.rpartition(" ")[2]) <= os.cpu_count()  # type: ignore[operator]
 
 
+def test_objects_on_the_nodes_own_disk(wanted: Ground, tmp_path: Path) -> None:
+    module = replace(wanted.module, build_root=str(tmp_path / "scratch"))
+    assert module.changes(wanted.machine) == (), "what is built in the checkout is built"
+    objects = builds.objects_of(module.build_root, module.repo)
+    shutil.rmtree(wanted.repo / "cpp/build")
+    perform(module, wanted.machine)
+    (arguments,) = wanted.built()
+    assert arguments == f"--cuda_architectures 103-real --skip_building_wheel --yes -j 3 --build_dir {objects}"
+    assert (Path(objects) / "CMakeCache.txt").exists() and not (wanted.repo / "cpp/build").exists()
+    assert wanted.manifest.build_dir == objects and wanted.manifest.cmake_arch == "103-real"
+    assert (wanted.repo / f".venv-{ground.VERSION}").is_dir()
+    # Another architecture is configured there; another node, which has no such directory, finds nothing to do.
+    perform(replace(module, arch="100-real"), wanted.machine)
+    assert wanted.built()[0].endswith(f"--configure_cmake --build_dir {objects}")
+    shutil.rmtree(objects)
+    assert replace(module, arch="100-real").changes(wanted.machine) == ()
+    assert module.changes(wanted.machine) != ()
+    # Back in the checkout, which was never configured: all of it anew.
+    perform(wanted.module, wanted.machine)
+    assert wanted.built() == ["--cuda_architectures 103-real --skip_building_wheel --yes -j 3"]
+    assert wanted.manifest.build_dir == ""
+
+
+def test_a_script_that_can_not_compile_elsewhere_is_said(wanted: Ground, tmp_path: Path) -> None:
+    (wanted.repo / LIBRARY).unlink()
+    module = replace(wanted.module, build_root=str(tmp_path), environment={"FAKE_OLD": "1"})
+    with pytest.raises(TaskFailed, match="takes no --build_dir"):
+        module.apply(wanted.machine, module.changes(wanted.machine))
+
+
 def test_what_is_built_from_local_changes_is_told_and_built_again_without(wanted: Ground) -> None:
     rewrite(wanted.repo / "cpp/kernel.cu", "2", "mine")
     (wanted.repo / LIBRARY).unlink()

@@ -37,12 +37,13 @@ def parsed():
     if "FAKE_OLD" not in os.environ:
         flags.add_argument("--yes", "-y", action="store_true")
         flags.add_argument("--job_count", "-j", type=int)
+        flags.add_argument("--build_dir", default=BUILD)
     return flags.parse_args()
 
 
-def configure(arch):
-    os.makedirs(BUILD, exist_ok=True)
-    with fresh(os.path.join(BUILD, "CMakeCache.txt")) as file:
+def configure(arch, build):
+    os.makedirs(build, exist_ok=True)
+    with fresh(os.path.join(build, "CMakeCache.txt")) as file:
         file.write(f"CMAKE_CUDA_ARCHITECTURES:STRING={os.environ.get('FAKE_REWRITE') or arch}\n".encode())
         file.write(f"CMAKE_HOME_DIRECTORY:INTERNAL={ROOT}/cpp\n".encode())
 
@@ -64,10 +65,11 @@ def main():
     if "FAKE_FAIL" in os.environ:
         print(os.environ["FAKE_FAIL"])
         raise SystemExit(1)
+    build = getattr(args, "build_dir", BUILD)
     if args.clean:
-        shutil.rmtree(BUILD)
-    if args.configure_cmake or not os.path.exists(BUILD):
-        configure(args.cuda_architectures)
+        shutil.rmtree(build)
+    if args.configure_cmake or not os.path.exists(build):
+        configure(args.cuda_architectures, build)
     for percent in (10, 50, 100):
         print(f"[{percent:3}%] Building CUDA object", flush=True)
     for folder in ("libs", "include", "deep_gemm"):
