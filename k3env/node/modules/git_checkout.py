@@ -134,10 +134,10 @@ class GitCheckout(Module):
         found = [f"HEAD of {self.repo} is at {self.commit[:12]}", f"origin is {git.shown(self.url)}"]
         if self.submodules:
             count = len(git_content.submodule_paths(machine, self.repo))
-            found.append(f"{count} submodules as recorded" if count else "no submodules")
+            found.append(f"{_counted(count, 'submodule')} as recorded" if count else "no submodules")
         if self.lfs:
             count = len(git_content.lfs_files(machine, self.repo))
-            found.append(f"{count} files of Git LFS, none of them a pointer" if count else "no files of Git LFS")
+            found.append(f"{_counted(count, 'file')} of Git LFS, none a pointer" if count else "no files of Git LFS")
         return tuple(found)
 
     def _work(self, machine: Machine, root: str) -> Work:
@@ -269,6 +269,10 @@ class GitCheckout(Module):
             ) from None  # fmt: skip
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _listed(names: tuple[str, ...]) -> str:

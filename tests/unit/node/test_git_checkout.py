@@ -143,7 +143,7 @@ def test_each_promise_is_broken_named_and_mended(
 def test_why_there_is_nothing_to_do(module: GitCheckout, machine: Watched) -> None:
     head, origin, submodules, lfs = module.reasons(machine)
     assert head == f"HEAD of {module.repo} is at {module.commit[:12]}" and origin == f"origin is {module.url}"
-    assert submodules == "1 submodules as recorded" and lfs == "1 files of Git LFS, none of them a pointer"
+    assert submodules == "1 submodule as recorded" and lfs == "1 file of Git LFS, none a pointer"
     assert len(replace(module, lfs=False, submodules=False).reasons(machine)) == 2
 
 
