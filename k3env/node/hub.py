@@ -10,12 +10,15 @@ import json
 import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 from urllib.parse import quote, urljoin
 
 from k3env.errors import Refused, TaskFailed
-from k3env.node.web import Answered, Distrusted, Web, WebError, shown
+from k3env.node.weberrors import Answered, Distrusted, WebError, shown
 from k3env.protocol.finding import Evidence
+
+if TYPE_CHECKING:
+    from k3env.node.web import Web
 
 HUB = "https://huggingface.co"
 MODEL, DATASET = "model", "dataset"

@@ -11,38 +11,14 @@ from email.message import Message
 from typing import Any, Optional, Union, cast
 from urllib.parse import urljoin, urlsplit
 
+from k3env.node.weberrors import PORTS, Answered, Cut, Distrusted, origin, shown
+
 STALL_S = 60.0
 """How long a server may send nothing."""
 REDIRECTS = 8
 EXPLAINED_BYTES = 2048
 _AUTHORITIES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _REDIRECTIONS = (301, 302, 303, 307, 308)
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
-_PORTS = {"http": 80, "https": 443}
-
-
-class WebError(Exception):
-    """A server could not be asked, or gave no answer that can be used."""
-
-
-class Cut(WebError):
-    """The connection could not be made, was cut, or stood still: it may go better next time."""
-
-
-class Distrusted(WebError):
-    """The server's certificate is not one of ours to believe, or it leads to where nothing of ours may go."""
-
-
-class Answered(WebError):
-    """The server answered with an error."""
-
-    def __init__(self, url: str, status: int, headers: Message, said: str, elsewhere: bool) -> None:
-        """`elsewhere`: it was another server than the one that was asked first."""
-        super().__init__(f"{shown(url)} answered {status}")
-        self.status = status
-        self.headers = headers
-        self.said = said
-        self.elsewhere = elsewhere
 
 
 class Web:
@@ -95,7 +71,7 @@ class Web:
 
     def _ask(self, url: str, headers: dict[str, str]) -> Union[http.client.HTTPResponse, str]:
         """Return an answer, or the URL that it leads to."""
-        if urlsplit(url).scheme not in _PORTS:
+        if urlsplit(url).scheme not in PORTS:
             raise Distrusted(f"{shown(url)} is no URL of the web")
         headers.setdefault("User-Agent", "k3env")
         headers.setdefault("Accept-Encoding", "identity")
@@ -139,24 +115,6 @@ class _Still(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *ignored: Any) -> None:
         return None
-
-
-def origin(url: str) -> tuple[str, str, int]:
-    """Return what makes a server: scheme, host, port."""
-    parts = urlsplit(url)
-    return parts.scheme, parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
-
-
-def is_loopback(url: str) -> bool:
-    """Return whether a URL leads to this machine."""
-    return urlsplit(url).hostname in _LOOPBACK
-
-
-def shown(url: str) -> str:
-    """Return a URL as it may be shown: a signature stands behind the `?`, a password before the `@`."""
-    parts = urlsplit(url)
-    port = f":{parts.port}" if parts.port else ""
-    return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
 
 
 def _body(error: urllib.error.HTTPError) -> str:

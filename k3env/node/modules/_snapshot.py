@@ -151,7 +151,8 @@ class Staging:
         return selected
 
     def _web(self, machine: Machine, repository: Repository, token: Optional[str]) -> Web:
-        from k3env.node.web import Web, is_loopback
+        from k3env.node.web import Web
+        from k3env.node.weberrors import is_loopback
 
         if token and repository.endpoint.startswith("http:") and not is_loopback(repository.endpoint):
             raise Refused(
@@ -260,7 +261,7 @@ class _Book:
 def _patiently(machine: Machine, ask: Callable[[], T], repository: Repository, has_token: bool) -> T:
     """Ask until there is an answer, or it would be in vain."""
     from k3env.node.download import pause
-    from k3env.node.web import WebError
+    from k3env.node.weberrors import WebError
 
     idle = 0
     while True:

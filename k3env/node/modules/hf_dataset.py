@@ -62,8 +62,7 @@ class HfDataset(Module):
     def _staging(self) -> Staging:
         from k3env.node.hub import DATASET
         from k3env.node.modules._snapshot import Staging
-        from k3env.node.web import STALL_S
 
         return Staging(
-            DATASET, self.repo_id, self.revision, self.target, self.include, (), self.endpoint, self.token, 4, STALL_S
+            DATASET, self.repo_id, self.revision, self.target, self.include, (), self.endpoint, self.token, 4, 60.0
         )

@@ -1,0 +1,54 @@
+"""What may go wrong with a URL, and how it is told; without what opens one, which takes long to import."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from email.message import Message
+
+PORTS = {"http": 80, "https": 443}
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+class WebError(Exception):
+    """A server could not be asked, or gave no answer that can be used."""
+
+
+class Cut(WebError):
+    """The connection could not be made, was cut, or stood still: it may go better next time."""
+
+
+class Distrusted(WebError):
+    """The server's certificate is not one of ours to believe, or it leads to where nothing of ours may go."""
+
+
+class Answered(WebError):
+    """The server answered with an error."""
+
+    def __init__(self, url: str, status: int, headers: Message, said: str, elsewhere: bool) -> None:
+        """`elsewhere`: it was another server than the one that was asked first."""
+        super().__init__(f"{shown(url)} answered {status}")
+        self.status = status
+        self.headers = headers
+        self.said = said
+        self.elsewhere = elsewhere
+
+
+def origin(url: str) -> tuple[str, str, int]:
+    """Return what makes a server: scheme, host, port."""
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname or "", parts.port or PORTS.get(parts.scheme, 0)
+
+
+def is_loopback(url: str) -> bool:
+    """Return whether a URL leads to this machine."""
+    return urlsplit(url).hostname in _LOOPBACK
+
+
+def shown(url: str) -> str:
+    """Return a URL as it may be shown: a signature stands behind the `?`, a password before the `@`."""
+    parts = urlsplit(url)
+    port = f":{parts.port}" if parts.port else ""
+    return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
