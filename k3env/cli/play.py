@@ -151,7 +151,9 @@ def _run(
             if running.over or not alive:
                 continue
             drain.begin(_own(alive, builders))
-            peers = len(alive) + sum(host.name in builders.names for host in play_hosts if host not in alive)
+            # Who builds first is one of the hosts all the same: it is compared with those that come after it.
+            peers = len(_own(play_hosts, builders)) if builders.of else len(alive)
+            before = 0 if alive[0].name in builders.names else len(builders.names - builders.only)
             view.play(item.name, {host.name: made[host.name].plan.tasks for host in alive})
             running.stage(
                 [
@@ -164,7 +166,7 @@ def _run(
                             made[host.name].settings.variables.k3env_state_dir,
                             become=become(host, made[host.name].plan, options, password),
                             what=f"{Path(options.playbook or DEFAULT_PLAYBOOK).stem}: {item.name}",
-                            number=place,
+                            number=before + place,
                         )
                     )
                     for place, host in enumerate(alive)

@@ -158,3 +158,19 @@ def test_a_builder_that_was_not_asked_for_is_found_again(site: Site, at: Path) -
     assert said.statuses()["tray-01"] == "notrun"
     assert (at / "checkout/built").exists(), "it was not followed to its end"
     assert order(at) == ["tray-02 build"], "another host was begun"
+
+
+COMPARED = """
+- name: Compared
+  hosts: all
+  tasks:
+    - command: {{argv: [touch, "{at}/checkout/built"], creates: "{at}/checkout/built", checkout: "{at}/checkout"}}
+    - verify: {{checks: ["across.driver"]}}
+"""
+
+
+def test_the_builder_is_compared_with_those_that_come_after_it(site: Site, at: Path) -> None:
+    (at / "book.yml").write_text(COMPARED.format(at=at))
+    book = ("--playbook", str(at / "book.yml"), "--extra-vars", "builder=tray-02")
+    (finding,) = site.provision(*book, hosts="tray-01,tray-02").document["across"]
+    assert finding["id"] == "across.driver" and finding["status"] == "pass", finding

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from k3env.cli.drain import first_batch
 from k3env.errors import UsageError
 from k3env.inventory import Host
 from k3env.inventory.variables import extra
@@ -86,3 +87,9 @@ def test_names_come_from_every_source_and_patterns_are_no_names() -> None:
     assert named_builders(playbook, [of("a", builder="b"), of("c", builder="d")], Options()) == ["b", "d"]
     assert named_builders(playbook, [of("a", builder="b")], Options(extra=extra(("builder=e",)))) == ["e"]
     assert named_builders(playbook, [of("a", builder="x[1-2]"), of("c")], Options()) == []
+
+
+@pytest.mark.parametrize(("builder", "drained"), [("b", ["b"]), ("login", [])])
+def test_a_builder_elsewhere_is_never_drained(builder: str, drained: list[str]) -> None:
+    found = ready([of("a", builder=builder), of("b", builder=builder)], of("login"))
+    assert first_batch(load("trtllm").plays, found) == drained
