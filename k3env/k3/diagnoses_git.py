@@ -90,7 +90,8 @@ GIT = (
     ),
     Diagnosis(
         "git.not_a_repository",
-        r"does not appear to be a git repository|Could not read from remote repository|not a git repository",
+        r"does not appear to be a git repository|repository '.*' does not exist"
+        r"|Could not read from remote repository|not a git repository",
         "there is no git repository at the URL",
         "see the URL",
         "git's own words",

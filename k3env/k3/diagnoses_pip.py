@@ -50,6 +50,29 @@ PIP = (
         "pip's own words",
     ),
     Diagnosis(
+        "pip.proxy_down",
+        r"Retrying \(Retry\(.*ProxyError",
+        "the proxy does not answer, or does not let us through",
+        "see https_proxy, http_proxy and no_proxy in the task's environment, and what the proxy allows",
+        "pip's own words: a warning for each try, then an index without versions",
+        also=r"\(from versions: none\)|No matching distribution found for",
+    ),
+    Diagnosis(
+        "pip.untrusted",
+        r"is not a trusted or secure host and is being ignored",
+        "pip takes no index over plain http",
+        "name it by https, or set PIP_TRUSTED_HOST in the task's environment",
+        "pip's own words",
+        also=r"No matching distribution found for",
+    ),
+    Diagnosis(
+        "pip.bad_wheel",
+        r"Wheel '.*' located at .* is invalid|BadZipFile|has an invalid wheel",
+        "a wheel is damaged: a download or a copy was cut off",
+        "remove it where it lies, or set no_cache, and fetch it anew",
+        "pip's own words",
+    ),
+    Diagnosis(
         "pip.unreachable",
         r"Retrying \(Retry\(.*(NewConnectionError|ConnectTimeoutError|ReadTimeoutError|Read timed out"
         r"|RemoteDisconnected)",
@@ -60,7 +83,7 @@ PIP = (
     ),
     Diagnosis(
         "pip.wheelhouse",
-        r"Location '.*' is ignored: it is neither a file nor a directory",
+        r"Location '.*' is ignored: it is (neither a file nor a directory|either a non-existing path)",
         "a directory of wheels is not there",
         "see find_links, and that the node, or the container, sees that path",
         "pip's own words",
@@ -105,7 +128,8 @@ PIP = (
         "pip.no_match",
         r"No matching distribution found for|Could not find a version that satisfies the requirement",
         "the index has no such package or version for this Python and processor",
-        "see name and version, index_url and find_links, and the environment's Python",
+        "see name and version, index_url and find_links, and the environment's Python; where no versions are known at "
+        "all, whether the index, or the proxy, is reached",
         "pip's own words",
     ),
     Diagnosis(

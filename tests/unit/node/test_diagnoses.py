@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,6 +65,44 @@ def test_what_nothing_fits_is_told_by_its_last_errors() -> None:
     assert last_errors("gmake: *** [Makefile:166: all] Error 2") == ("gmake: *** [Makefile:166: all] Error 2",)
     assert last_errors("all is well") == ()
     assert last_errors("\n".join(f"error: {number}" for number in range(9)), 2) == ("error: 7", "error: 8")
+
+
+PIP = (sys.executable, "-m", "pip", "install", "--isolated", "--retries", "1")
+NOWHERE = "127.0.0.1:9"
+REAL = {
+    # what is done for real, and what its words are taken for
+    "an index that does not answer": ((*PIP, "--index-url", f"http://{NOWHERE}/", "x"), "pip.unreachable"),
+    "an index over http": ((*PIP, "--index-url", "http://nosuch.invalid/", "x"), "pip.untrusted"),
+    "no directory of wheels": ((*PIP, "--no-index", "--find-links", "/nosuch", "x"), "pip.wheelhouse"),
+    "no such package": ((*PIP, "--no-index", "x"), "pip.no_match"),
+    "a wheel for another processor": ((*PIP, "--no-index", "x-1.0-cp27-cp27m-win32.whl"), "pip.platform"),
+    "a wheel that is cut off": ((*PIP, "--no-index", "y-1.0-py3-none-any.whl"), "pip.bad_wheel"),
+    "a proxy that is down": (
+        ("env", f"https_proxy=http://{NOWHERE}", *PIP, "--index-url", "https://a.invalid/", "x"),
+        "pip.proxy_down",
+    ),
+    "an old pip": ((*PIP, "--nosuch"), "pip.option"),
+    "git within pip": ((*PIP, "--no-deps", f"x @ git+https://{NOWHERE}/x@{'1' * 40}"), "git.network"),
+    "a git server that does not answer": (("git", "clone", f"https://{NOWHERE}/x", "a"), "git.network"),
+    "no repository": (("git", "clone", "/nosuch", "a"), "git.not_a_repository"),
+    "no such commit": (("git", "-C", "repo", "checkout", "1" * 40), "git.no_commit"),
+    "no such branch": (("git", "-C", "repo", "fetch", ".", "nosuch"), "git.no_commit"),
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_words_of_pip_and_git(name: str, tmp_path: Path) -> None:
+    argv, id = REAL[name]
+    for wheel in ("x-1.0-cp27-cp27m-win32.whl", "y-1.0-py3-none-any.whl"):
+        (tmp_path / wheel).touch()
+    subprocess.run(["git", "init", "-q", "repo"], cwd=tmp_path, check=True)
+    kept = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
+    plain = {**kept, "LC_ALL": "C.UTF-8", "GIT_TERMINAL_PROMPT": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    done = subprocess.run(argv, cwd=tmp_path, env=plain, capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0
+    tool = "pip" if "pip" in argv else "git"
+    found = diagnose(tool, done.stdout + done.stderr)
+    assert found is not None and found.diagnosis.id == id, done.stdout + done.stderr
 
 
 def test_colours_and_unknown_words() -> None:
