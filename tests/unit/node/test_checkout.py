@@ -102,8 +102,9 @@ def test_flags_are_those_that_help_lists() -> None:
 
 def test_a_manifest_is_read_as_it_was_written(tmp_path: Path, machine: Watched) -> None:
     made = manifest.Manifest(
-        "a" * 40, "103-real", "103-real", "d" * 64, {"3rdparty/x": "b" * 40}, ("-j", "4"), "image", "", "3.12",
-        {"torch": "2.12.0a0"}, {"tensorrt_llm/libs/libth_common.so": (5, 1_700_000_000_123_456_789)},
+        "a" * 40, "103-real", "103-real", "d" * 64, {"3rdparty/x": "b" * 40}, ("-j", "4"), build_dir="/local/b",
+        image="image", image_key="k", python="3.12", versions={"torch": "2.12.0a0"},
+        artefacts={"tensorrt_llm/libs/libth_common.so": (5, 1_700_000_000_123_456_789)},
     )  # fmt: skip
     manifest.write(machine, str(tmp_path), made)
     found = manifest.read(machine, str(tmp_path))
