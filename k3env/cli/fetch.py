@@ -86,7 +86,7 @@ def _asked(variables: list[Variables], target: Target) -> Asked:
     from k3env.fetching import Asked
 
     repositories: list[tuple[str, str]] = []
-    pinned: list[tuple[str, str]] = []
+    pinned: dict[str, list[tuple[str, str]]] = {"fork": [], "auto": []}
     packages: list[str] = []
     for given in variables:
         if given.trtllm_commit is None:
@@ -95,12 +95,16 @@ def _asked(variables: list[Variables], target: Target) -> Asked:
                 remedy="--hosts and --inventory of the site, or --extra-vars trtllm_commit=COMMIT",
             )  # fmt: skip
         repositories.append((given.trtllm_url, given.trtllm_commit))
-        if given.flashinfer_step in ("auto", "fork"):
-            pinned.append((given.flashinfer_url, given.flashinfer_commit))
+        if given.flashinfer_step in pinned:
+            pinned[given.flashinfer_step].append((given.flashinfer_url, given.flashinfer_commit))
         for name, version in (("fla-core", given.fla_core_version), ("einops", given.einops_version)):
             packages.append(f"{name}=={version}" if version else name)
     return Asked(
-        target, tuple(dict.fromkeys(repositories)), tuple(dict.fromkeys(pinned)), tuple(dict.fromkeys(packages))
+        target,
+        repositories=tuple(dict.fromkeys(repositories)),
+        pinned=tuple(dict.fromkeys(pinned["fork"])),
+        if_asked=tuple(dict.fromkeys(pinned["auto"])),
+        packages=tuple(dict.fromkeys(packages)),
     )
 
 

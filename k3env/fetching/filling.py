@@ -41,6 +41,8 @@ class Asked:
     """URL and commit of each TensorRT LLM checkout, whose requirements and sources are wanted too."""
     pinned: tuple[tuple[str, str], ...] = ()
     """URL and commit of packages that pip installs from git."""
+    if_asked: tuple[tuple[str, str], ...] = ()
+    """The same, fetched where one of the checkouts asks for FlashInfer from a repository."""
     packages: tuple[str, ...] = ()
     """Requirements, each by itself, without what it depends on."""
     image_packages: bool = False
@@ -93,7 +95,8 @@ class _Filling:
             read = partial(mirrors.read, path, commit)
             reads.append(read)
             self._sources(read, mirrors)
-        for url, commit in self.asked.pinned:
+        wanted = self.asked.if_asked if any(map(sources.asks_for_fork, reads)) else ()
+        for url, commit in (*self.asked.pinned, *wanted):
             mirrors.whole(url, commit)
         house = self._wheels(reads)
         fetched = Fetched(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from k3env.k3 import build
+from k3env.node.facts import checkout
 from k3env.node.offline import GITHUB
 
 REQUIREMENTS = ("requirements-dev.txt", build.REQUIREMENTS)
@@ -86,6 +87,11 @@ def build_requires(pyproject: str | None) -> tuple[str, ...]:
         return ("setuptools", "wheel")
     system: Any = _toml().loads(pyproject).get("build-system", {})
     return tuple(map(str, system.get("requires", ("setuptools", "wheel"))))
+
+
+def asks_for_fork(read: Read) -> bool:
+    """Return whether a checkout's README or guide installs FlashInfer from a git repository."""
+    return any(checkout.names_fork(read(guide) or "") for guide in build.GUIDES)
 
 
 def dependencies(read: Read) -> tuple[tuple[Dependency, ...], dict[str, str]]:

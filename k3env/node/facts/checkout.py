@@ -63,6 +63,11 @@ def asks_for_fork(machine: Machine, root: str) -> bool:
     return _fork(machine, root)[0]
 
 
+def names_fork(guide: str) -> bool:
+    """Return whether the text of a README or guide installs FlashInfer from a git repository."""
+    return _FORK.search(guide + "\n") is not None
+
+
 def flags(text: str) -> frozenset[str]:
     """Return the flags that the --help of a checkout's build_wheel.py lists."""
     return frozenset(_FLAG.findall(text))

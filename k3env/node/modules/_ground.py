@@ -37,7 +37,8 @@ def look(
     is_first = found.cmake_arch is None
     left = system.memory(machine)
     known = [value for value in (left.available, left.cpu_nodes, left.cgroup) if value is not None]
-    fetches = is_first and script.fetches_content and not _is_filled({**machine.environment, **environment})
+    filled = wanted.offline is None and _is_filled({**machine.environment, **environment})
+    fetches = is_first and script.fetches_content and not filled
     return Ground(
         wanted.repo,
         wanted.arch,
@@ -55,7 +56,7 @@ def look(
         min(known, default=None),
         _torch(machine, wanted.repo),
         _own_torch(machine, wanted.repo, toolchain.python),
-        egress.unreached(SOURCES, {**machine.environment, **environment}) if fetches else (),
+        _out_of_reach(machine, wanted.offline, {**machine.environment, **environment}) if fetches else (),
         None if wanted.on_login_node else _login_node(machine),
     )
 
@@ -82,6 +83,15 @@ def _torch(machine: Machine, repo: str) -> Optional[str]:
 
 def _own_torch(machine: Machine, repo: str, python: str) -> bool:
     return machine.is_dir(os.path.join(repo, f".venv-{python}", "lib", f"python{python}", "site-packages", "torch"))
+
+
+def _out_of_reach(machine: Machine, directory: Optional[str], environment: dict[str, str]) -> tuple[str, ...]:
+    """Return what the first configuration would look for and not find: hosts, or sources in the offline directory."""
+    if directory is None:
+        return egress.unreached(SOURCES, environment)
+    from k3env.node import offline
+
+    return tuple(f"{name}, which {directory} lacks" for name in offline.use(machine, directory).fetched.missing)
 
 
 def _is_filled(environment: dict[str, str]) -> bool:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import http.server
+import json
 import os
 import shutil
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -209,3 +213,52 @@ def test_settings_that_stand_in_the_environment_stay(tmp_path: Path) -> None:
     assert found["GIT_CONFIG_COUNT"] == "3" and "GIT_CONFIG_KEY_0" not in found
     done = on.run(["git", "config", "--get-regexp", "safe|url"], environment={**os.environ, **found})
     assert "safe.directory *" in done.text and "https://x.invalid/a.git" in done.text
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *arguments: object) -> None:
+        """Say nothing."""
+
+
+def test_what_cmake_fetches_is_mirrored_or_lies_as_on_github(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "web/deepseek-ai/DeepEP/archive").mkdir(parents=True)
+    (tmp_path / "web/deepseek-ai/DeepEP/archive/931.tar.gz").write_bytes(b"an archive")
+    handler = functools.partial(_Quiet, directory=str(tmp_path / "web"))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, served.daemon(tmp_path) as url:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        web = f"http://127.0.0.1:{server.server_port}"
+        for module in ("filling", "sources"):
+            monkeypatch.setattr(f"k3env.fetching.{module}.GITHUB", web)
+        monkeypatch.setattr("k3env.node.offline.GITHUB", web)
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        one = ground.commit(tmp_path / "fmt", "one", a="1")
+        git(tmp_path / "fmt", "tag", "-a", "-m", "a tag", "v1")
+        rows = [
+            {"name": "fmt", "git_repository": f"{url}/fmt", "git_tag": "v1"},
+            {"name": "gone", "git_repository": f"{url}/fmt", "git_tag": "v2"},
+            {
+                "name": "deep_ep",
+                "git_repository": "${github_base_url}/deepseek-ai/DeepEP",
+                "git_tag": "931",
+                "use_url": 1,
+            },
+            {"name": "lost", "git_repository": "${github_base_url}/a/b", "git_tag": "1", "use_url": True},
+        ]
+        text = json.dumps({"dependencies": rows})
+        commit = ground.commit(tmp_path / "TensorRT-LLM", "one", **{"3rdparty/fetch_content.json": text})
+        asked = Asked(Target(), ((f"{url}/TensorRT-LLM", commit),))
+        found = fill(str(tmp_path / "off"), asked)
+        server.shutdown()
+        assert set(found.missing) == {"gone", "lost"}
+        assert "v2" in found.missing["gone"] and f"{web}/a/b/archive/1.tar.gz" in found.missing["lost"]
+        assert {mirror.url: mirror.commits for mirror in found.fetched.mirrors}[f"{url}/fmt"] == (one,)
+        (archive,) = found.fetched.archives
+        assert fill(str(tmp_path / "off"), asked).new == (), "also where the server is gone"
+    # Where GITHUB_MIRROR leads, CMake finds what it would find on GitHub.
+    _write(tmp_path / "off", replace(found.fetched, wheelhouses={"aarch64-3.12": Wheelhouse("", ())}))
+    on = machine(tmp_path / "home")
+    around = offline.use(on, str(tmp_path / "off")).environment()
+    path = around["GITHUB_MIRROR"].removeprefix("file://") + "/deepseek-ai/DeepEP/archive/931.tar.gz"
+    assert Path(path).read_bytes() == b"an archive" and archive.size == len(b"an archive")
+    clone = ["git", "clone", "--quiet", "--depth", "1", "--branch", "v1", f"{url}/fmt", str(tmp_path / "fmt-src")]
+    assert on.run(clone, environment=around).ok and (tmp_path / "fmt-src/a").read_text() == "1"

@@ -72,3 +72,10 @@ def test_cmake_files_that_fetch_by_themselves_are_told_of() -> None:
     assert sources.dependencies({}.get) == ((), {})
     _, untold = sources.dependencies({"3rdparty/CMakeLists.txt": "FetchContent_Declare(x)"}.get)
     assert list(untold) == ["FetchContent"]
+
+
+def test_whether_flashinfer_comes_from_a_repository_is_read_from_the_guides() -> None:
+    line = 'pip install "flashinfer-python[cu13] @ git+https://github.com/x/flashinfer-k3.git@b6cc594"'
+    assert sources.asks_for_fork({"examples/kimi_k3/README.md": f"run\n  {line}\n"}.get)
+    assert not sources.asks_for_fork({"examples/kimi_k3/README.md": "pip install flashinfer-python==0.6.16"}.get)
+    assert not sources.asks_for_fork({}.get)

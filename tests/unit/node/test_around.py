@@ -115,3 +115,15 @@ def test_another_failure_stays_what_it_is(machine: ground.Watched, directory: Pa
 def test_a_directory_has_one_name(path: str) -> None:
     with pytest.raises(ValueError, match="offline must be an absolute path"):
         PipPackages(("einops",), venv="/v", offline=path)
+
+
+def test_sources_that_the_directory_lacks_are_told_before_the_build(machine: ground.Watched, directory: Path) -> None:
+    from dataclasses import replace
+
+    from k3env.node import offline
+    from k3env.node.modules import _ground
+
+    fetched = offline.read(machine, str(directory))
+    assert fetched is not None and _ground._out_of_reach(machine, str(directory), {}) == ()
+    (directory / "manifest.json").write_text(codec.dumps(replace(fetched, missing={"fmt": "no such tag"})))
+    assert _ground._out_of_reach(machine, str(directory), {}) == (f"fmt, which {directory} lacks",)
