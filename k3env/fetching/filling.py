@@ -23,7 +23,6 @@ from k3env.fetching.commands import Commands
 from k3env.fetching.mirrors import Mirrors
 from k3env.fetching.target import Target
 from k3env.fetching.wheels import Wheels, digest, sound
-from k3env.k3.pins import normalised
 from k3env.node import offline
 from k3env.node.machine import Machine
 from k3env.node.offline import ARCHIVES, GITHUB, WHEELS, Archive, Fetched, Wheelhouse
@@ -144,17 +143,17 @@ class _Filling:
 
     def _wheels(self, reads: list[sources.Read]) -> Wheelhouse:
         target = self.asked.target
-        files, names, tools = [], set(), list(sources.TOOLS) if not reads else []
+        files: list[Path] = []
+        tools = [] if reads else list(sources.TOOLS)
         for number, read in enumerate(reads):
-            first, named = sources.requirements(read, self.work / f"checkout-{number}")
+            first = sources.requirements(read, self.work / f"checkout-{number}")
             files += [first] if first else []
-            names |= set(map(normalised, named))
             tools += sources.tools(read)
         found = hashlib.sha256(repr((self.asked, tools, _texts(files))).encode()).hexdigest()
         known = self.before.wheelhouses.get(target.name)
         if known is not None and known.asked == found and self._whole(known):
             return known
-        wheels = Wheels(self.commands, target, self.work, frozenset(names), self.asked.image_packages)
+        wheels = Wheels(self.commands, target, self.work, self.asked.image_packages)
         wheels.kept = {wheel.file: wheel for wheel in known.wheels} if known else {}
         before = set(wheels.kept)
         for file in files:

@@ -45,13 +45,10 @@ class Dependency:
         return f"{self.url[len(GITHUB) + 1 :]}/archive/{self.revision}.tar.gz"
 
 
-def requirements(read: Read, into: Path) -> tuple[Path | None, tuple[str, ...]]:
-    """Write a checkout's requirement files, with those that they name; return the first, and all names in them."""
+def requirements(read: Read, into: Path) -> Path | None:
+    """Write a checkout's requirement files, with those that they name; return the first."""
     first = next((name for name in REQUIREMENTS if read(name) is not None), None)
-    if first is None:
-        return None, ()
-    names: list[str] = []
-    todo, seen = [first], set()
+    todo, seen = [first] if first else [], set()
     while todo:
         name = todo.pop()
         text = read(name)
@@ -60,15 +57,9 @@ def requirements(read: Read, into: Path) -> tuple[Path | None, tuple[str, ...]]:
         seen.add(name)
         (into / name).parent.mkdir(parents=True, exist_ok=True)
         (into / name).write_text(text, encoding="utf-8")
-        for line in text.splitlines():
-            more = re.match(r"\s*(?:-r|-c|--requirement|--constraint)[\s=]+(\S+)", line)
-            if more:
-                todo.append(posixpath.normpath(posixpath.join(posixpath.dirname(name), more[1])))
-                continue
-            package = re.match(r"\s*([A-Za-z0-9][\w.-]*)", line)
-            if package and "constraint" not in name:
-                names.append(package[1])
-    return into / first, tuple(dict.fromkeys(names))
+        for more in re.findall(r"(?m)^\s*(?:-r|-c|--requirement|--constraint)[\s=]+(\S+)", text):
+            todo.append(posixpath.normpath(posixpath.join(posixpath.dirname(name), more)))
+    return into / first if first else None
 
 
 def tools(read: Read) -> tuple[str, ...]:

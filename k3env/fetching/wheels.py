@@ -20,13 +20,13 @@ from k3env.errors import TaskFailed
 from k3env.fetching.commands import Commands, said
 from k3env.fetching.sources import build_requires
 from k3env.fetching.target import Target
-from k3env.k3.pins import is_protected, normalised
+from k3env.k3.pins import normalised
 from k3env.node.offline import WHEELS, Wheel
 
 BATCH = 8
 """Wheels that one pip fetches: what is lost when it is cut off."""
-ALWAYS_IMAGE = ("torch", "torchvision", "torchaudio", "pytorch-triton", "triton")
-"""What only the image brings, even where requirements name it: NVIDIA's own builds, gigabytes each."""
+IMAGE = ("torch", "torchvision", "torchaudio", "pytorch-triton", "triton")
+"""What only the image brings, with all that it alone needs: NVIDIA's own builds, gigabytes of them."""
 _NO_MATCH = re.compile(r"No matching distribution found for ([A-Za-z0-9][\w.-]*)")
 _PURE = re.compile(r"-py[23][^-]*-none-any\.whl$")
 
@@ -39,6 +39,15 @@ class Item:
     version: str
     url: str
     sha256: str
+    requested: bool = True
+    """Whether it was asked for by itself."""
+    requires: frozenset[str] = frozenset()
+    """Names of what it may need."""
+
+    @property
+    def pinned(self) -> str:
+        """Its URL, with what it must come to."""
+        return f"{self.url}#sha256={self.sha256}" if self.sha256 else self.url
 
     @property
     def file(self) -> str:
@@ -53,8 +62,6 @@ class Wheels:
     commands: Commands
     target: Target
     work: Path
-    named: frozenset[str] = frozenset()
-    """Names in requirement files, normalised: what of the image's is asked for by itself."""
     image_too: bool = False
     """Fetch also what the image brings."""
     kept: dict[str, Wheel] = field(default_factory=dict)
@@ -75,16 +82,11 @@ class Wheels:
         Raises TaskFailed where nothing can be resolved.
         """
         items = self._resolved(what, list(wanted), list(files), deps)
-        needed = [item for item in items if not self._is_image(item.name)]
+        needed = items if self.image_too else besides_image(items)
         self.image |= {item.name for item in items} - {item.name for item in needed}
         more = self._fetched(needed)
         if more:
             self.add(f"what {', '.join(sorted(self.source))} need to be built", sorted(more))
-
-    def _is_image(self, name: str) -> bool:
-        if self.image_too or not is_protected(name):
-            return False
-        return name in ALWAYS_IMAGE or name not in self.named
 
     def _resolved(self, what: str, wanted: list[str], files: list[Path], deps: bool) -> list[Item]:
         """Return what requirements come to; a package that is nowhere is left out, and the rest resolved again."""
@@ -123,17 +125,24 @@ class Wheels:
     def _fetched(self, items: list[Item]) -> set[str]:
         """Fetch what is not there yet; return what sources that were kept need to be built."""
         absent = [item for item in items if not self._is_there(item)]
-        more: set[str] = set()
-        for at in range(0, len(absent), BATCH):
-            batch, place = absent[at : at + BATCH], self.work / "batch"
-            shutil.rmtree(place, ignore_errors=True)
-            urls = [f"{item.url}#sha256={item.sha256}" if item.sha256 else item.url for item in batch]
-            title = f"fetch {', '.join(item.name for item in batch)} ({at + len(batch)} of {len(absent)})"
-            words = ("download", "--quiet", "--no-deps", "--dest", str(place))
-            self.commands.pip(title, *words, *urls, target=self.target)
+        wheels = [item for item in absent if item.file.endswith(".whl")]
+        for at in range(0, len(wheels), BATCH):
+            batch = wheels[at : at + BATCH]
+            place = self._download(batch, f" ({at + len(batch)} of {len(wheels)})")
             for item in batch:
-                more |= self._take(item, place / item.file)
+                self._keep(item, place / item.file)
+        more: set[str] = set()
+        for item in (item for item in absent if item not in wheels):
+            more |= self._source(item)
         return more
+
+    def _download(self, items: list[Item], count: str = "") -> Path:
+        place = self.work / "batch"
+        shutil.rmtree(place, ignore_errors=True)
+        title = f"fetch {', '.join(item.name for item in items)}{count}"
+        words = ("download", "--quiet", "--no-deps", "--dest", str(place), *(item.pinned for item in items))
+        self.commands.pip(title, *words, target=self.target)
+        return place
 
     def _is_there(self, item: Item) -> bool:
         """Return whether an earlier fetch has kept an item, also as a wheel built of it."""
@@ -148,28 +157,24 @@ class Wheels:
         self.kept[item.file] = Wheel(item.file, item.name, item.version, path.stat().st_size, item.sha256, item.url)
         return True
 
-    def _take(self, item: Item, path: Path) -> set[str]:
-        """Keep what was fetched: a wheel, the pure wheel that a source becomes, or else the source."""
-        if path.name.endswith(".whl"):
-            self._keep(item, path)
-            return set()
-        built, why = self._built(item, path)
+    def _source(self, item: Item) -> set[str]:
+        """Keep the pure wheel that a source becomes, or else the source; return what that needs to be built."""
+        place, why = self.work / "built", "it has parts that are compiled"
+        shutil.rmtree(place, ignore_errors=True)
+        try:
+            words = ("wheel", "--quiet", "--no-deps", "--wheel-dir", str(place), item.pinned)
+            self.commands.pip(f"build {item.name} {item.version} from its source", *words)
+        except TaskFailed as error:
+            why = f"it can't be built here: {error}"
+        built = next(place.glob("*.whl"), None)
         if built is not None and _PURE.search(built.name):
             self._keep(item, built)
             return set()
-        self.source[item.name] = why or "it has parts that are compiled"
+        self.source[item.name] = why
+        path = self._download([item]) / item.file
+        needs = set(build_requires(_pyproject(path)))
         self._keep(item, path)
-        return set(build_requires(_pyproject(path)))
-
-    def _built(self, item: Item, path: Path) -> tuple[Path | None, str | None]:
-        place = self.work / "built"
-        shutil.rmtree(place, ignore_errors=True)
-        words = ("wheel", "--quiet", "--no-deps", "--wheel-dir", str(place), str(path))
-        try:
-            self.commands.pip(f"build {item.name} {item.version} from its source", *words)
-        except TaskFailed as error:
-            return None, f"it can't be built here: {error}"
-        return next(place.glob("*.whl"), None), None
+        return needs
 
     def _keep(self, item: Item, path: Path) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -179,6 +184,19 @@ class Wheels:
         shutil.move(str(path), fresh)
         os.replace(fresh, target)
         self.kept[path.name] = Wheel(path.name, item.name, item.version, size, sha256, item.url)
+
+
+def besides_image(items: Sequence[Item]) -> list[Item]:
+    """Return what is needed beside what the image brings: all that a way leads to which passes none of that."""
+    known = {item.name: item for item in items if item.name not in IMAGE}
+    todo = [item.name for item in known.values() if item.requested]
+    found: set[str] = set()
+    while todo:
+        name = todo.pop()
+        if name in known and name not in found:
+            found.add(name)
+            todo += known[name].requires
+    return [item for item in items if item.name in found]
 
 
 def sound(path: Path, wheel: Wheel) -> bool:
@@ -205,6 +223,8 @@ def _item(entry: Any) -> Item:
         str(entry["metadata"]["version"]),
         str(where["url"]),
         str(hashes.get("sha256", "")),
+        bool(entry.get("requested", True)),
+        frozenset(filter(None, map(_name, entry["metadata"].get("requires_dist", ())))),
     )
 
 

@@ -249,6 +249,7 @@ def test_what_cmake_fetches_is_mirrored_or_lies_as_on_github(tmp_path: Path, mon
         asked = Asked(Target(), ((f"{url}/TensorRT-LLM", commit),))
         found = fill(str(tmp_path / "off"), asked)
         server.shutdown()
+        server.server_close()
         assert set(found.missing) == {"gone", "lost"}
         assert "v2" in found.missing["gone"] and f"{web}/a/b/archive/1.tar.gz" in found.missing["lost"]
         assert {mirror.url: mirror.commits for mirror in found.fetched.mirrors}[f"{url}/fmt"] == (one,)

@@ -47,12 +47,13 @@ def renamed(path: Path, tag: str) -> None:
 def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory that is all there is to be had."""
     place = tmp_path_factory.mktemp("index")
-    for name in ("pip", "tiny", "einops", "torch", "nvidia-nccl-cu13", "nvidia-ml-py", "x86-only"):
+    for name in ("pip", "tiny", "einops", "nvidia-nccl-cu13", "nvidia-ml-py", "x86-only"):
         wheel(place, name, "1.0")
     wheel(place, "arm-only", "1.0")
+    wheel(place, "torch", "1.0", "nvidia-nccl-cu13", "nvidia-ml-py")
     markers = ("arm-only; platform_machine == 'aarch64'", "x86-only; platform_machine == 'x86_64'")
     wheel(place, "chooses", "1.0", *markers, "tiny; python_version == '3.12'")
-    wheel(place, "fla-core", "1.0", "torch", "nvidia-nccl-cu13")
+    wheel(place, "fla-core", "1.0", "torch", "nvidia-ml-py", "tiny; extra == 'x'")
     renamed(wheel(place, "fast", "1.0"), "cp312-cp312-manylinux_2_28_aarch64")
     renamed(wheel(place, "fast", "2.0"), "cp312-cp312-manylinux_2_28_x86_64")
     renamed(wheel(place, "newer", "1.0"), "cp312-cp312-manylinux_2_99_aarch64")
@@ -118,9 +119,9 @@ def test_a_pure_source_becomes_a_wheel_and_another_stays(tmp_path: Path) -> None
 
 
 def test_what_the_image_brings_is_left_to_it(tmp_path: Path) -> None:
-    found = fetched(tmp_path / "off", requirements="fla-core\nnvidia-ml-py\ntorch\n")
+    found = fetched(tmp_path / "off", requirements="fla-core\ntorch\n")
     assert found.house.image == ("nvidia-nccl-cu13", "torch")
-    assert "nvidia-ml-py" in names(found), "the checkout asks for it by name"
+    assert "nvidia-ml-py" in names(found), "not torch alone needs it"
     whole = fill(
         str(tmp_path / "all"), Asked(ARM, ((str(tmp_path / "upstream"), _head(tmp_path)),), image_packages=True)
     )
