@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import stat
@@ -12,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import IO, Optional
 
 from k3env.node import across
-from k3env.protocol.event import Event, parse
+from k3env.protocol.event import Event, checked, loads
 from k3env.protocol.finding import FAIL, Finding
 from k3env.protocol.folding import fold as folded
 from k3env.protocol.line import END, LINE_BYTES
@@ -106,10 +105,10 @@ def _lines(stream: IO[bytes]) -> Iterator[tuple[bytes, Optional[float]]]:
 
 def _event(line: bytes) -> Optional[tuple[str, Event]]:
     try:
-        value = json.loads(line[line.index(b"{") :])
+        value = loads(line[line.index(b"{") :])
         if value.get("schema") != EVENT_SCHEMA or not isinstance(value["host"], str):
             return None
-        return value["host"], parse(json.dumps(value).encode())
+        return value["host"], checked(value)
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         return None
 

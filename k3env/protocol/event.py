@@ -35,10 +35,25 @@ def parse(line: bytes) -> Event:
 
     Raises ValueError for anything that is not an event of this version.
     """
+    return checked(loads(line))
+
+
+def loads(line: bytes) -> Any:
+    """Return the JSON value of a line.
+
+    Raises ValueError for what is none, and for numbers that JSON has not.
+    """
     try:
-        value = json.loads(line, parse_constant=_refused, parse_float=_finite)
+        return json.loads(line, parse_constant=_refused, parse_float=_finite)
     except RecursionError:
         raise ValueError("too deeply nested") from None
+
+
+def checked(value: Any) -> Event:
+    """Return the event that a JSON value is.
+
+    Raises ValueError for anything that is not an event of this version.
+    """
     if not isinstance(value, dict) or value.get("version", VERSION) != VERSION:
         raise ValueError("not an event of this version")
     kind, task, data = value.get("kind"), value.get("task"), value.get("data", {})
