@@ -77,3 +77,37 @@ def test_a_host_is_known_by_its_names_and_its_address(shown: Path, name: str, ad
     Drain([Host(name, (), {}, Address(address))], 1.0, [])
     with pytest.raises(UsageError, match="Slurm does not know other"):
         Drain([Host("other", (), {}, Address("10.0.0.2"))], 1.0, [])
+
+
+# What a node is when it was found fit, whose reason it has by then, what is said of it; "": resumed
+AT_THE_END = [
+    ("IDLE DRAIN", "ours", ""),
+    ("ALLOCATED DRAIN", "ours", ""),
+    ("DOWN DRAIN", "ours", "Slurm has it as DOWN+DRAIN"),
+    ("IDLE FAIL DRAIN", "ours", "Slurm has it as DRAIN+FAIL+IDLE"),
+    ("IDLE DRAIN", "k3env: run 2 of c@d", "its reason is no longer ours: k3env: run 2 of c@d"),
+    ("IDLE DRAIN", "dimm 3", "its reason is no longer ours: dimm 3"),
+    ("IDLE", "", "its reason is no longer ours: none"),
+    ("", "", "its reason is no longer ours: no node any more"),
+]
+
+
+@pytest.mark.parametrize("states, reason, why", AT_THE_END)
+def test_only_what_is_drained_by_us_and_nothing_else_is_resumed(
+    monkeypatch: pytest.MonkeyPatch, states: str, reason: str, why: str
+) -> None:
+    """A stand-in for Slurm: no real node fails when it is told to."""
+    reason = "k3env: run 1 of a@b" if reason == "ours" else reason
+    free = Node("n1", frozenset(["n1"]), frozenset(["IDLE"]), "")
+    at_the_end = {"n1": Node("n1", frozenset(["n1"]), frozenset(states.split()), reason)} if states else {}
+    shown, resumed, said = [{"n1": free}, {"n1": free}, at_the_end], list[str](), list[str]()
+    monkeypatch.setattr(slurm, "nodes", lambda: shown.pop(0))
+    monkeypatch.setattr(slurm, "drain", lambda names, reason: None)
+    monkeypatch.setattr(slurm, "jobs", lambda names: {})
+    monkeypatch.setattr(slurm, "resume", resumed.extend)
+    drain = Drain([Host("n1", (), {}, Address("n1"))], 1.0, [])
+    drain.start("run 1 of a@b", said.append, ["n1"])
+    hindered = drain.finish({"n1": ""})
+    assert resumed == ([] if why else ["n1"])
+    assert [str(error) for error in hindered.values()] == ([f"fit, but not resumed: {why}"] if why else [])
+    assert any("stays drained" in line for line in said) is bool(why)
