@@ -112,7 +112,7 @@ class _Filling:
 
     def _sources(self, read: sources.Read, mirrors: Mirrors) -> None:
         wanted, untold = sources.dependencies(read)
-        self.missing.update(untold)
+        self.missing.update({**untold, **sources.conan(read)})
         for item in wanted:
             try:
                 if item.archive:

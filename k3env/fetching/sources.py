@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import posixpath
 import re
 from collections.abc import Callable
@@ -108,9 +107,15 @@ def dependencies(read: Read) -> tuple[tuple[Dependency, ...], dict[str, str]]:
     return tuple(found), untold
 
 
-def archive_file(directory: str, item: Dependency) -> str:
-    """Return where an archive is, below GITHUB_MIRROR's directory."""
-    return os.path.join(directory, item.path)
+def conan(read: Read) -> dict[str, str]:
+    """Return what conan would load from a remote, which is not fetched, and why; newer ages load nothing.
+
+    Source: scripts/build_wheel.py, `conan install --no-remote`; before that `--remote=TensorRT-LLM`.
+    """
+    script = read(build.SCRIPT) or ""
+    if not re.search(r"--remote[= ]", script) or "--no-remote" in script:
+        return {}
+    return {"conan's packages": "this age of build_wheel.py loads them from a remote; fill CONAN_HOME by hand"}
 
 
 def _toml() -> Any:

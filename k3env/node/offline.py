@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from k3env.node.machine import Machine
 
 FORMAT = 1
-MANIFEST, GIT, WHEELS, ARCHIVES, CONAN = "manifest.json", "git", "wheels", "archives", "conan"
-"""What lies in the directory: the manifest, bare mirrors, a directory of wheels for each target, archives by the path
-of their URL on GitHub, and conan's home."""
+MANIFEST, GIT, WHEELS, ARCHIVES = "manifest.json", "git", "wheels", "archives"
+"""What lies in the directory: the manifest, bare mirrors, a directory of wheels for each target, and archives by the
+path of their URL on GitHub."""
 GITHUB = "https://github.com"
 _MANIFEST_BYTES = 1 << 26
 
