@@ -72,6 +72,19 @@ def unsafe(path: str) -> "Optional[str]":
     return None
 
 
+def open_streams() -> None:
+    """Open what was closed of standard input, output and error: a pipe or a file of ours must not take its place."""
+    while True:
+        found = os.open(os.devnull, os.O_RDWR)
+        if found > 2:
+            os.close(found)
+            break
+        os.set_inheritable(found, True)
+    for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 - open as long as we are
+
+
 def is_root() -> bool:
     """Return whether we are the machine's root, not that of a user namespace such as a container's."""
     if os.geteuid() != 0:
@@ -108,9 +121,7 @@ def supervised(name: str, started: float) -> int:
     if not child:
         os.close(receiver)
         try:
-            code = run(name, started)
-            sys.stdout.flush()
-            os.write(sender, b"%d" % code)
+            os.write(sender, b"%d" % run(name, started))
         except BaseException as error:
             tell(True, f"a defect, nothing was stopped: {type(error).__name__}: {error}")
             os.write(sender, b"0")
@@ -134,9 +145,24 @@ def supervised(name: str, started: float) -> int:
 
 
 def main() -> int:
-    """Choose the context, refuse where we should not run, and run."""
+    """Choose the context, and run there; where we fail open, nothing that befalls us is more than a sentence."""
     started = time.monotonic()
     name = context(sys.argv, os.environ)
+    if name not in OPEN_S:
+        open_streams()
+        return chosen(name, started)
+    try:
+        open_streams()
+        return chosen(name, started)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        tell(True, f"an error of ours, nothing was stopped: {type(error).__name__}: {error}")
+        return 0
+
+
+def chosen(name: str, started: float) -> int:
+    """Refuse where we should not run, and run."""
     open_ = name in OPEN_S
     refusal = None
     if sys.version_info[:2] < OLDEST:
@@ -150,8 +176,10 @@ def main() -> int:
     if open_:
         return supervised(name, started)
     try:
-        return run(name, started)
-    except KeyboardInterrupt:
+        code = run(name, started)
+        sys.stdout.flush()
+        return code
+    except (BrokenPipeError, KeyboardInterrupt):
         return EXIT_INTERRUPTED
     except Exception as error:
         tell(False, f"a defect: {type(error).__name__}: {error}")
@@ -159,10 +187,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    try:
-        code = main()
-        sys.stdout.flush()
-    except BrokenPipeError:
-        code = EXIT_INTERRUPTED
+    code = main()
     # At once: what Python takes to tidy up is of no use to anybody, and whoever read us may have left.
     os._exit(code)

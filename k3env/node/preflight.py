@@ -109,7 +109,7 @@ def _run(found: Bundle, asked: Arguments, where: Surroundings) -> int:
     from k3env.node import telling
 
     lines: list[str] = []
-    say = lines.append if asked.output_file is not None else _print_now
+    say = lines.append if asked.output_file is not None or where.fail_open else _print_now
     telling_of = partial(telling.prepare, asked)
     outcome = _check(found, where, say if asked.output == "jsonl" else None, telling_of, asked.probe_dir)
     if not any(True for _ in outcome.findings()):
@@ -120,13 +120,20 @@ def _run(found: Bundle, asked: Arguments, where: Surroundings) -> int:
             remedy="see --list",
         )
     code = exit_code(outcome, asked, where)
-    text = "\n".join((*lines, telling.rendered(outcome, asked, where.context, code)))
-    telling.tell(text, asked.output_file, where.script if asked.output == "text" else "")
     untold = tuple(item for item in outcome.findings() if item.status in (FAIL, UNKNOWN))
     if where.fail_open and untold:
         telling.to_syslog(untold)
     if asked.drain:
         _drain(outcome, where)
+    try:
+        text = "\n".join((*lines, telling.rendered(outcome, asked, where.context, code)))
+        telling.tell(text, asked.output_file, where.script if asked.output == "text" else "")
+        sys.stdout.flush()
+    except (OSError, K3Error) as error:
+        # A full disk, or a reader that has left, takes nothing back of what was found.
+        if not where.fail_open:
+            raise
+        _untold(error)
     return code
 
 
@@ -225,6 +232,15 @@ def _folded(
     for number, (kind, at, task, data) in enumerate(events, 1):
         folding.add(where.node, Event(kind, number, at, task, data))
     return folding.outcome(time.monotonic() - where.started)
+
+
+def _untold(error: Exception) -> None:
+    from k3env.node.__main__ import tell
+    from k3env.reports import text
+
+    tell(True, f"what was found could not be told: {error}")
+    if isinstance(error, K3Error):
+        print(text.finding(error.finding), file=sys.stderr)
 
 
 def _drain(outcome: Outcome, where: Surroundings) -> None:

@@ -127,6 +127,60 @@ def test_a_defect_of_ours_stops_nothing(where: Path) -> None:
         assert (done.returncode, done.stderr) == (0, f"k3env-preflight: {told}\n"), code
 
 
+@pytest.mark.parametrize(("ids", "code"), [("fine", 0), ("bad", 2)])
+@pytest.mark.parametrize("context", ["prolog", "hc", "job"])
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (1, 2), (0, 1, 2)], ids=str)
+def test_closed_streams_change_no_verdict(
+    where: Path, context: str, closed: tuple[int, ...], ids: str, code: int
+) -> None:
+    path = plant(where, ids, "rank")
+    words = [f"{number}>&-" for number in closed]
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"exec {path} --context {context} {' '.join(words)}"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (code, "")
+
+
+@pytest.mark.parametrize("words", ["", "--output json", "--output jsonl", "--output-file /dev/null/none"])
+@pytest.mark.parametrize(
+    ("ids", "context", "code"), [("bad", "prolog", 2), ("bad", "hc", 2), ("fine", "prolog", 0), ("fine", "job", 1)]
+)
+def test_what_cannot_be_told_was_found_all_the_same(where: Path, words: str, ids: str, context: str, code: int) -> None:
+    with open("/dev/full", "w") as full:
+        argv = [str(plant(where, ids, "rank")), "--context", context, *words.split()]
+        done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == code and "Traceback" not in done.stderr
+    assert "could not be told" in done.stderr or context == "job"
+
+
+@pytest.mark.parametrize("most", range(4, 12))
+def test_a_lack_of_descriptors_stops_nothing(where: Path, most: int) -> None:
+    script = f"ulimit -n {most}; exec {plant(where, 'fine')} --context prolog"
+    done = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+
+
+def test_a_child_that_cannot_be_started_stops_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused() -> int:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(launcher.os, "fork", refused)
+    monkeypatch.setattr(launcher, "unsafe", lambda path: None)
+    monkeypatch.setattr(sys, "argv", ["k3env-prolog"])
+    assert launcher.main() == 0
+    assert "nothing was stopped: BlockingIOError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("node", ["", "0", "3", "x", "-1"])
+def test_one_node_of_a_job_looks_deep(where: Path, node: str) -> None:
+    code = CHECKS + "\n@dataclass(frozen=True)\nclass At:\n    number: int\ndef at(machine) -> At:\n"
+    code += "    return At(machine.number)\nrule('fine', lambda at, profile: passed(f'at {at.number}'), at)\n"
+    done = run(plant(where, "fine", code=code), "-v", SLURM_NODEID=node)
+    assert f"at {node if node == '3' else 0}\n" in done.stdout, done.stdout
+
+
 def test_what_hangs_costs_the_time_of_the_context_once(where: Path) -> None:
     begun = time.monotonic()
     done = run(plant(where, "hang", "fine", "bad"), "--context", "prolog", "-v")
