@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import stat
 import time
@@ -10,16 +11,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import IO, Optional
 
+from k3env.errors import UsageError
 from k3env.node import across
 from k3env.protocol.event import Event, checked, loads
 from k3env.protocol.finding import FAIL, Finding
 from k3env.protocol.folding import fold as folded
-from k3env.protocol.line import END, LINE_BYTES
+from k3env.protocol.line import END, FAILED, LINE_BYTES, RESULT
 from k3env.protocol.outcome import Fold, Outcome
 from k3env.protocol.plan import Plan
 from k3env.protocol.unfolding import unfold
 
-EVENT_SCHEMA = "k3env.event/1"
+EVENTS = "k3env.event/"
+EVENT_SCHEMA = f"{EVENTS}1"
+_HOST = re.compile(r"[A-Za-z0-9_.:-]{1,253}")
+"""What a node may be called: hostname(7), and an address. Its name goes to a terminal, and into node sets."""
 STEP = "srun --ntasks-per-node=1 k3env-preflight.pyz --output jsonl | k3env-preflight.pyz reduce"
 
 
@@ -31,14 +36,27 @@ class Heard:
     """Host, event, and when it came, seconds since 1970; None where it was written down before."""
     other: int = 0
     """Lines that are no events: what a shell or srun itself said."""
+    foreign: dict[str, None] = field(default_factory=dict)
+    """Hosts that sent lines of ours that this version can't read."""
+    nameless: int = 0
+    """Lines of ours whose host has no name that a node can have."""
 
 
 def expected(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the nodes of the job that we are in; none outside of one.
 
-    Source: sbatch(1), SLURM_JOB_NODELIST.
+    Source: sbatch(1), SLURM_JOB_NODELIST. Raises UsageError for a value that Slurm would not write.
     """
-    return unfold(environment["SLURM_JOB_NODELIST"]) if environment.get("SLURM_JOB_NODELIST") else ()
+    told = environment.get("SLURM_JOB_NODELIST")
+    try:
+        return unfold(told) if told else ()
+    except ValueError as error:
+        raise UsageError(
+            f"SLURM_JOB_NODELIST: {error}",
+            expected="the nodes of the job, as Slurm writes them",
+            found=str(told)[:80],
+            remedy="unset it to judge the nodes that have spoken",
+        ) from None
 
 
 def hear(stream: IO[bytes]) -> Heard:
@@ -48,9 +66,15 @@ def hear(stream: IO[bytes]) -> Heard:
     """
     heard = Heard()
     for line, arrived in _lines(stream):
-        found = _event(line)
-        if found is not None:
-            heard.events.append((*found, arrived))
+        said = _said(line)
+        if said is not None:
+            host, found = said
+            if not _HOST.fullmatch(host):
+                heard.nameless += 1
+            elif found is None:
+                heard.foreign[host] = None
+            else:
+                heard.events.append((host, found, arrived))
         elif line.strip() and not _is_document(line):
             heard.other += 1
     return heard
@@ -58,29 +82,47 @@ def hear(stream: IO[bytes]) -> Heard:
 
 def reduce(plan: Plan, heard: Heard, hosts: Iterable[str], started: str) -> Outcome:
     """Judge what was heard of these hosts; with none named, of those that spoke."""
-    spoke = dict.fromkeys(host for host, _, _ in heard.events)
+    spoke = dict.fromkeys((*(host for host, _, _ in heard.events), *heard.foreign))
     wanted = tuple(dict.fromkeys((*hosts, *spoke)))
     fold = Fold("reduce", started, dict.fromkeys(wanted, plan.tasks))
     ended = set()
-    for host, event, arrived in heard.events:
-        fold.add(host, event, arrived)
-        if event.kind == END:
+    twins: dict[str, None] = {}
+    first: dict[tuple[str, int], Event] = {}
+    for host, found, arrived in heard.events:
+        if first.setdefault((host, found.seq), found) != found:
+            # Another node, or task, of this name. Whichever is told last would hide what the first has found.
+            twins[host] = None
+            if _failed(first[host, found.seq]):
+                continue
+            first[host, found.seq] = found
+        fold.add(host, found, arrived)
+        if found.kind == END:
             ended.add(host)
-    fold.across = (_nodes(wanted, spoke, ended), *across.findings(dict.fromkeys(wanted, plan), fold))
+    fold.across = (_nodes(wanted, spoke, ended, twins, heard), *across.findings(dict.fromkeys(wanted, plan), fold))
     return fold.outcome()
 
 
-def _nodes(wanted: tuple[str, ...], spoke: Iterable[str], ended: set[str]) -> Finding:
-    """Say that every node told all, or name those that did not."""
-    silent = [host for host in wanted if host not in set(spoke)]
-    cut = [host for host in spoke if host not in ended]
+def _failed(event: Event) -> bool:
+    return event.kind == RESULT and event.data.get("status") == FAILED
+
+
+def _nodes(
+    wanted: tuple[str, ...], spoke: Iterable[str], ended: set[str], twins: Iterable[str], lines: Heard
+) -> Finding:
+    """Say that every node told all, once, or name those that did not."""
+    heard, foreign = set(spoke), lines.foreign
+    silent = [host for host in wanted if host not in heard]
+    cut = [host for host in spoke if host not in ended and host not in foreign]
     told = [f"nothing from {folded(silent)}"] if silent else []
     told += [f"no end from {folded(cut)}"] if cut else []
+    told += [f"lines of another version of k3env from {folded(foreign)}"] if foreign else []
+    told += [f"{lines.nameless} lines of what has no name that a node can have"] if lines.nameless else []
+    told += [f"several nodes, or tasks, that call themselves {folded(twins)}"] if twins else []
     count = f"all {len(wanted)} nodes" if len(wanted) != 1 else "1 node"
     if not wanted:
         told = ["nothing from any node"]
     if told:
-        remedy = f"see srun's own messages for these nodes, and run it on each: {STEP}"
+        remedy = f"see srun's own messages for these nodes, and run it once on each, the same file: {STEP}"
         return Finding("across.nodes", FAIL, "fail", "across", expected=count, found="; ".join(told), remedy=remedy)
     return Finding("across.nodes", "pass", "fail", "across", found=count)
 
@@ -103,14 +145,19 @@ def _lines(stream: IO[bytes]) -> Iterator[tuple[bytes, Optional[float]]]:
             return
 
 
-def _event(line: bytes) -> Optional[tuple[str, Event]]:
+def _said(line: bytes) -> Optional[tuple[str, Optional[Event]]]:
+    """Return who said an event, and which; None of it: one that we can't read. None: it is none of ours."""
     try:
         value = loads(line[line.index(b"{") :])
-        if value.get("schema") != EVENT_SCHEMA or not isinstance(value["host"], str):
+        host = value["host"]
+        if not str(value["schema"]).startswith(EVENTS) or not isinstance(host, str):
             return None
-        return value["host"], checked(value)
-    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         return None
+    try:
+        return host, checked(value) if value["schema"] == EVENT_SCHEMA else None
+    except (ValueError, TypeError):
+        return host, None
 
 
 def _is_document(line: bytes) -> bool:

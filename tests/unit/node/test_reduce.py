@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
+from k3env.errors import UsageError
 from k3env.node import reduce
 from k3env.node.reduce import Heard
 from k3env.protocol import codec
 from k3env.protocol.outcome import Outcome
 from k3env.protocol.plan import Plan, Task
 from k3env.protocol.profile import Profile
+from k3env.reports import verdict
 
 PLAN = Plan(
     (Task("1.1", "The node", "verify", {"checks": ["across.driver", "across.kernel"]}),), codec.encode(Profile())
@@ -104,6 +106,58 @@ def test_what_srun_puts_around_the_lines_does_no_harm(tmp_path: Path) -> None:
     got = heard(tmp_path, noise[:3] + labelled + noise[3:] + [b'0: {"schema":"k3env.run/1","hosts":{}}'])
     assert got.other == len(noise) and len(got.events) == 12
     assert across(reduce.reduce(PLAN, got, (), STARTED))["across.driver"][0] == "pass"
+
+
+def failing(host: str, time: float = 2.0) -> list[bytes]:
+    """Return what a node prints on which a check failed."""
+    finding = {"id": "gpu.count", "status": "fail", "severity": "fail", "scope": "node", "found": "3"}
+    text = [json.loads(line) | {"time": time} for line in lines(host)]
+    text[4]["data"] = {"status": "failed", "findings": [finding]}
+    return [json.dumps(line).encode() for line in text]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_no_node_hides_another_one_of_its_name(tmp_path: Path, order: tuple[int, int]) -> None:
+    told = (lines("n1"), failing("n1"))
+    outcome = reduced(tmp_path, [line for number in order for line in told[number]])
+    assert across(outcome)["across.nodes"] == ("fail", "several nodes, or tasks, that call themselves n1")
+    assert outcome.exit_code() == 2
+    assert [item.id for task in outcome.hosts["n1"].tasks for item in task.findings] == ["gpu.count"]
+
+
+def test_a_line_that_came_twice_is_no_other_node(tmp_path: Path) -> None:
+    outcome = reduced(tmp_path, [line for line in lines("a") + lines("b") for _ in range(2)])
+    assert across(outcome)["across.nodes"] == ("pass", "all 2 nodes") and outcome.exit_code() == 0
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"schema": "k3env.event/2"}, {"version": 99}, {"kind": "of tomorrow"}, {"data": {"status": "of tomorrow"}}],
+    ids=lambda value: next(iter(value)),
+)
+def test_a_node_of_another_version_is_named(tmp_path: Path, changed: dict[str, Any]) -> None:
+    text = [json.dumps(json.loads(line) | changed).encode() for line in lines("n2")]
+    outcome = reduced(tmp_path, lines("n1") + (text[-2:] if "data" in changed else text))
+    status, found = across(outcome)["across.nodes"]
+    assert (status, outcome.exit_code()) == ("fail", 2)
+    assert found is not None and "lines of another version of k3env from n2" in found
+
+
+@pytest.mark.parametrize(
+    "name", ["\x1b[31mevil", "a\nfit for Kimi K3", "", "a b", "x" * 300, "n[1-3]", "a,b", "\u202e"]
+)
+def test_what_is_no_name_of_a_node_is_not_shown(tmp_path: Path, name: str) -> None:
+    outcome = reduced(tmp_path, lines("n1") + lines(name))
+    assert list(outcome.hosts) == ["n1"] and outcome.exit_code() == 2
+    assert across(outcome)["across.nodes"] == ("fail", "6 lines of what has no name that a node can have")
+    told = str(verdict.report(outcome, "job", verbose=True))
+    assert told.isprintable() or all(row.isprintable() and row != "fit for Kimi K3" for row in told.split("\n"))
+
+
+@pytest.mark.parametrize("value", ["n[1-", "n[1-99999999]", "]", "n[a-b]"])
+def test_nodes_that_slurm_would_not_write(value: str) -> None:
+    with pytest.raises(UsageError, match="SLURM_JOB_NODELIST"):
+        reduce.expected({"SLURM_JOB_NODELIST": value})
 
 
 def test_a_line_that_never_ends_is_bounded(tmp_path: Path) -> None:
