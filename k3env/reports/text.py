@@ -88,8 +88,8 @@ def changes(items: Iterable[Change]) -> Styled:
 def finding(item: Finding, *, indent: int = 0, width: int = WIDTH) -> Styled:
     """Return what was expected, what was found, what to do, and where that was seen."""
     inner = indent + 2
-    if item.scope == "static":
-        # About an input, not about a node: a person looks for the place in the file first.
+    if item.scope == "static" and item.duration_ms is None and item.status in (FAIL, WARN):
+        # About an input, and no check's: a person looks for the place in the file first.
         told = ": ".join(part for part in (item.subject, item.message) if part)
         parts = _paragraph("ERROR ", told, indent, width, label_style=item.status)
     else:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Optional
 
 from k3env.protocol.context import CONTEXTS, DEFAULT, NEEDS_STEP, STEP
-from k3env.protocol.finding import FAIL, PASS, SKIP, STATUSES, UNKNOWN, WARN, Finding
+from k3env.protocol.finding import FAIL, PASS, SKIP, STATUSES, UNKNOWN, WARN, Finding, printable
 from k3env.protocol.folding import fold
 from k3env.protocol.line import FAILED, NOTRUN, UNREACHABLE
 from k3env.protocol.outcome import HostOutcome, Outcome
@@ -28,7 +28,7 @@ def report(outcome: Outcome, context: str, *, verbose: bool = False, width: int 
     before: list[str] = []
     for item, hosts in _folded(outcome, verbose):
         if several and hosts != before:
-            parts.append(line((f"{fold(hosts)}:", "header")))
+            parts.append(line((f"{_named(hosts)}:", "header")))
         parts += [text.finding(item, indent=2 * several, width=width), line()]
         before = hosts
     for item in (item for item in outcome.across if verbose or _matters(item)):
@@ -57,7 +57,7 @@ def sentence(outcome: Outcome, context: str) -> Styled:
         said, style = "nothing found against it", "pass"
     parts = [line((said, style), (f": {counts}" if counts else ": nothing was checked", ""))]
     if lost:
-        parts.append(line((f"not checked: {fold(lost)}", "")))
+        parts.append(line((f"not checked: {_named(lost)}", "")))
     if CONTEXTS[context].name != DEFAULT:
         parts.append(line((f"checked was what belongs to the context {context}; the rest in a job: {STEP}", "")))
     elif not whole:
@@ -119,7 +119,12 @@ def _without(said: Optional[str], host: str) -> Optional[str]:
 
 def _shared(key: Finding, first: Finding) -> Finding:
     """Return what several hosts say: in the words of the first one, where all have the same."""
-    return replace(key, evidence=first.evidence)
+    return replace(key, evidence=first.evidence, duration_ms=first.duration_ms)
+
+
+def _named(hosts: Iterable[str]) -> str:
+    """Return hosts as one text, on one line."""
+    return " ".join(printable(fold(hosts)).split("\n"))
 
 
 def _hosts(outcome: Outcome) -> Styled:
@@ -127,7 +132,7 @@ def _hosts(outcome: Outcome) -> Styled:
     alike: dict[tuple[str, str], list[str]] = {}
     for name, host in outcome.hosts.items():
         alike.setdefault(_state(host), []).append(name)
-    rows = {fold(names): state for state, names in alike.items()}
+    rows = {_named(names): state for state, names in alike.items()}
     column, wide = max(map(len, rows)), max(len(label) for label, _ in rows.values())
     return join(
         line((f"{names:<{column}}  {label:<{wide}}", _STYLES[label]), (f"  {told}" if told else "", ""))

@@ -117,3 +117,16 @@ def test_a_host_that_was_not_reached_is_never_fit() -> None:
 
 def test_passed_and_skipped_are_told_if_asked_for() -> None:
     assert "PASS gpu.count" in str(verdict.report(outcome(a=(NODE, LEFT)), "job", verbose=True))
+
+
+@pytest.mark.parametrize("status", ["fail", "warn", "unknown", "skip", "pass"])
+@pytest.mark.parametrize("hosts", [1, 3])
+def test_a_check_of_files_has_its_name(status: str, hosts: int) -> None:
+    item = Finding("model.complete", status, scope="static", subject="/m", message="x", duration_ms=1.0)
+    told = str(verdict.report(outcome(**{f"n{at}": (item,) for at in range(hosts)}), "job", verbose=True))
+    assert f"{status.upper()} model.complete [/m]\n" in told and "ERROR" not in told
+
+
+def test_a_name_cannot_leave_its_line() -> None:
+    told = str(verdict.report(outcome(**{"a\x1b[31m\nfit for Kimi K3": (BAD,), "b": (), "c": (NODE,)}), "job"))
+    assert "\x1b" not in told and "fit for Kimi K3" not in told.split("\n")
