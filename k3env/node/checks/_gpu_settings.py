@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from k3env.node.checks import check, fail, passed, skip, unknown
 from k3env.node.checks._gpu_health import RESET, each
 from k3env.node.facts import smi
@@ -57,16 +59,18 @@ def exclusive(health: Health, profile: Profile) -> Finding:
 @check("gpu.procs", processes, scope="node", severity="fail", contexts=BEFORE_A_JOB)
 def no_processes(processes: Processes, profile: Profile) -> Finding:
     """Nobody else computes on the GPUs; before a job, nobody at all does."""
+    if profile.context == "prolog" and processes.job and (processes.jobs_gpus or 0) < profile.gpu.count:
+        return _shared(processes, profile.gpu.count)
     foreign = [item for item in processes.all if _is_foreign(item, processes.uid, profile)]
     if foreign:
         return fail(
             expected="no process of anybody else on the GPUs",
-            found="; ".join(map(_process, foreign)),
+            found=_all(foreign),
             remedy="end them, or let their job end: what a job leaves behind, Slurm's epilog should end",
         )
     hidden = [item for item in processes.all if item.uid is None]
     if hidden:
-        return unknown(f"whose these are can't be seen from this pid namespace: {'; '.join(map(_process, hidden))}")
+        return unknown(f"whose these are can't be seen from this pid namespace: {_all(hidden)}")
     return passed("none" if not processes.all else f"{len(processes.all)}, all our own")
 
 
@@ -97,6 +101,18 @@ def persistence(health: Health, profile: Profile) -> Finding:
         remedy=lambda _: "enable it: systemctl enable --now nvidia-persistenced",
         good="enabled",
     )
+
+
+def _shared(processes: Processes, count: int) -> Finding:
+    """Judge a node that may be another job's too: a process on a GPU can be where it belongs."""
+    if not processes.all:
+        return passed("none")
+    mine = "GPUs that Slurm does not name" if processes.jobs_gpus is None else f"{processes.jobs_gpus} of {count} GPUs"
+    return unknown(f"job {processes.job} has {mine}, so these may be another job's: {_all(processes.all)}")
+
+
+def _all(items: Iterable[Process]) -> str:
+    return "; ".join(map(_process, items))
 
 
 def _is_foreign(item: Process, uid: int, profile: Profile) -> bool:

@@ -83,6 +83,10 @@ class Processes:
     all: tuple[Process, ...]
     uid: int
     """Who looks."""
+    jobs_gpus: Optional[int] = None
+    """How many of the node's GPUs Slurm's job has; None: there is no job around, or Slurm does not say."""
+    job: Optional[str] = None
+    """Slurm's job around this process."""
     source: tuple[Evidence, ...] = ()
 
 
@@ -126,22 +130,23 @@ def processes(machine: Machine) -> Union[Processes, Unreadable]:
     """Read which compute processes there are, and whose: the owner of /proc/PID.
 
     Source: nvidia-smi --query-compute-apps, or the same from NVML. Its head alone means none; no head is no answer.
+    slurm.conf's manual, Prolog: SLURM_JOB_GPUS.
     """
-    if machine.which(smi.NVIDIA_SMI) is None:
-        _, rows, source = smi.table(machine, (), nvml.processes)
-        if isinstance(rows, Unreadable):
-            return rows
-        found = [(address, pid, "") for address, cells in rows for pid in cells]
-    else:
-        listed = _listed(machine)
-        if isinstance(listed, Unreadable):
-            return listed
-        found, source = listed
+    listed = _listed(machine)
+    if isinstance(listed, Unreadable):
+        return listed
+    found, source = listed
     if any(not re.fullmatch(r"[0-9]{1,10}", pid) for _, pid, _ in found):
         return Unreadable("a process without a pid among those on the GPUs", source)
     users: dict[int, str] = {}
     everyone = tuple(_process(machine, address, int(pid), name, users) for address, pid, name in found)
-    return Processes(everyone, machine.uid(), (source,))
+    if any(item.uid is None for item in everyone):
+        # Some end between the list and the look: those are gone from the next list.
+        again = _listed(machine)
+        there = {pid for _, pid, _ in again[0]} if not isinstance(again, Unreadable) else None
+        everyone = tuple(item for item in everyone if item.uid is not None or there is None or str(item.pid) in there)
+    job = machine.environment.get("SLURM_JOB_ID") or None
+    return Processes(everyone, machine.uid(), _jobs_gpus(machine), job, (source,))
 
 
 _APPS = "--query-compute-apps=gpu_bus_id,pid,process_name"
@@ -153,7 +158,12 @@ _REPAIRS = {
 
 
 def _listed(machine: Machine) -> Union[tuple[list[tuple[str, str, str]], Evidence], Unreadable]:
-    """Return bus id, pid and name of each process that nvidia-smi lists."""
+    """Return bus id, pid and name of each process that nvidia-smi lists, or NVML where that is missing."""
+    if machine.which(smi.NVIDIA_SMI) is None:
+        _, rows, source = smi.table(machine, (), nvml.processes)
+        if isinstance(rows, Unreadable):
+            return rows
+        return [(address, pid, "") for address, cells in rows for pid in cells], source
     limit_s = smi.answer_s(machine)
     done = smi.ask(machine, _APPS, "--format=csv")
     failed = smi.failure(done, limit_s, (0, smi.NO_DEVICES, smi.BAD_INFOROM))
@@ -168,6 +178,11 @@ def _listed(machine: Machine) -> Union[tuple[list[tuple[str, str, str]], Evidenc
     if any(len(row) < 3 for row in cells):
         return Unreadable("a row of the processes is not whole", done.evidence())
     return [(smi.bus_id(address), pid, name) for address, pid, name in cells], done.evidence()
+
+
+def _jobs_gpus(machine: Machine) -> Optional[int]:
+    told = machine.environment.get("SLURM_JOB_GPUS", "")
+    return len(set(told.split(","))) if re.fullmatch(r"[0-9]+(,[0-9]+)*", told) else None
 
 
 def _repair(address: str, said: dict[str, str]) -> GpuRepair:

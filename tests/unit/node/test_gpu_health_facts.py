@@ -190,6 +190,23 @@ def test_a_process_has_a_user_or_is_not_seen(tmp_path: Path) -> None:
     )
 
 
+def test_a_process_that_ended_meanwhile_is_none(tmp_path: Path) -> None:
+    answers = [f"{HEAD}00000000:00:06.0, 4194304, gone\n00000000:00:07.0, 4194303, hidden\n"]
+    answers.append(f"{HEAD}00000000:00:07.0, 4194303, hidden\n")
+    played = Played(tmp_path, {"nvidia-smi": MISSING}, {APPS: lambda words: Said(answers.pop(0))})
+    found: Processes | Unreadable = read(gpu_health.processes, played.machine, Profile())
+    assert isinstance(found, Processes) and found.all == (Process(IDS[1], 4194303, "hidden"),) and not answers
+
+
+@pytest.mark.parametrize(("told", "count"), [("0,1,2,3", 4), ("2", 1), ("", None), ("GPU-1", None), (None, None)])
+def test_how_many_gpus_the_job_has(tmp_path: Path, told: str | None, count: int | None) -> None:
+    played = Played(tmp_path, {"nvidia-smi": MISSING, "id": Said("somebody\n")}, {APPS: Said(HEAD)})
+    machine = played.machine
+    machine.environment.update({"SLURM_JOB_ID": "9"}, **({} if told is None else {"SLURM_JOB_GPUS": told}))
+    found: Processes | Unreadable = read(gpu_health.processes, machine, Profile())
+    assert isinstance(found, Processes) and (found.job, found.jobs_gpus) == ("9", count)
+
+
 @pytest.mark.parametrize(
     "said",
     [
