@@ -13,11 +13,11 @@ import yaml
 
 from k3env.k3 import recipes
 from k3env.node import checks
-from k3env.node.facts import Facts
+from k3env.node.facts import Facts, model, read
 from k3env.node.facts.model import CONFIG, INDEX
 from k3env.node.machine import Machine
 from k3env.protocol.container import Container
-from k3env.protocol.finding import Finding
+from k3env.protocol.finding import Finding, Unreadable
 from k3env.protocol.profile import Model, Paths, Profile
 
 TENSOR_BYTES = 64
@@ -167,15 +167,88 @@ def test_all_but_the_first_node_only_see_that_shards_are_there(root: Path) -> No
     assert judged("model.complete", of(root), number=0).status == "fail"
     (root / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": {"a": SHARDS[1]}}))
     finding = judged("model.complete", of(root), number=1)
-    assert (finding.status, finding.message) == ("pass", "the first node of the job looks into their headers")
+    assert (finding.status, finding.message) == ("pass", "the first node of the job looks at their sizes and headers")
 
 
 def test_fewer_bytes_than_the_index_tells_are_a_cut_copy(root: Path) -> None:
     index = json.loads((root / INDEX).read_text())
     index["metadata"]["total_size"] = 10**9
     (root / INDEX).write_text(json.dumps(index))
-    finding = judged("model.complete", of(root), number=1)
+    finding = judged("model.complete", of(root))
     assert finding.status == "fail" and "at least 1000000000 bytes" in (finding.expected or "")
+    assert judged("model.complete", of(root), number=1).status == "pass"
+
+
+@pytest.mark.parametrize("broken", [lambda path: path.unlink(), lambda path: _dangle(path)], ids=["gone", "dangles"])
+def test_every_node_misses_a_shard(root: Path, broken: Any) -> None:
+    broken(root / SHARDS[1])
+    finding = judged("model.complete", of(root), number=7)
+    assert finding.status == "fail" and f"{SHARDS[1]} missing" in (finding.found or "")
+
+
+def _dangle(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/nowhere/blobs/abc")
+
+
+class Counting(Machine):
+    """Counts what a file server would feel."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number=number)
+        self.calls = 0
+
+    def stat(self, path: str, follow: bool = True) -> os.stat_result | None:
+        self.calls += 1
+        return super().stat(path, follow)
+
+    def readlink(self, path: str) -> str | None:
+        self.calls += 1
+        return super().readlink(path)
+
+    def realpath(self, path: str) -> str:
+        self.calls += 1
+        return super().realpath(path)
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_all_but_the_first_node_spare_the_file_server(root: Path, linked: bool) -> None:
+    names = [f"model-{number:05d}-of-000096.safetensors" for number in range(96)]
+    for name in names:
+        if linked:
+            (root / name).symlink_to(SHARDS[0])
+        else:
+            shard(root / name)
+    weights = {f"layer.{at}": name for at, name in enumerate(names)}
+    (root / INDEX).write_text(json.dumps({"metadata": {"total_size": 96 * TENSOR_BYTES}, "weight_map": weights}))
+    machine = Counting(number=1)
+    for fact in (model.config, model.shards, model.files, model.sample):
+        assert not isinstance(read(fact, machine, of(root)), Unreadable)
+    assert machine.calls <= 50
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b'{"a": {"data_offsets": [0, Infinity]}}',
+        b'{"a": {"data_offsets": [0, 1e999]}}',
+        b'{"a": {"data_offsets": [0, NaN]}}',
+        b"[" * 100_000,
+        b"null",
+    ],
+    ids=["infinity", "large", "nan", "deep", "null"],
+)
+def test_a_header_that_says_nothing_is_that_shards_alone(root: Path, header: bytes) -> None:
+    (root / SHARDS[1]).write_bytes(struct.pack("<Q", len(header)) + header)
+    finding = judged("model.complete", of(root))
+    assert finding.status == "fail" and SHARDS[1] in (finding.found or "") and SHARDS[0] not in (finding.found or "")
+
+
+@pytest.mark.parametrize("name", [CONFIG, INDEX])
+def test_json_without_an_end_of_its_depth_is_no_defect_of_ours(root: Path, name: str) -> None:
+    (root / name).write_bytes(b"[" * 100_000)
+    finding = judged("model.identity" if name == CONFIG else "model.complete", of(root))
+    assert finding.status == "unknown" and "itself failed" not in finding.message and name in finding.message
 
 
 def test_links_that_lead_off_the_filesystem(root: Path) -> None:
@@ -236,6 +309,7 @@ SERVED: list[tuple[str, Any, str, str]] = [
     ("model.serve_config", {**DEP16, **SA, "enable_chunked_prefill": False}, "pass", ""),
     ("model.serve_config", {**DEP16, **SA}, "fail", "enable_chunked_prefill true"),
     ("model.serve_config", {**DEP16, **SA, "max_batch_size": 32}, "fail", "max_batch_size 32"),
+    ("model.serve_config", {**DEP16, **SA, "max_batch_size": 9}, "fail", "max_batch_size 9"),
     ("model.serve_config", {**DEP16, "speculative_config": {"decoding_type": "DFlash"}}, "fail", "speculative_model"),
     ("model.serve_config", {**DEP16, "moe_config": {"backend": "MEGAMOE_CUTEDSL"}}, "pass", ""),
     (
