@@ -20,8 +20,8 @@ _BOOLS = {
 }
 _NULLS = ("", "~", "null", "Null", "NULL")
 _INT = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)\Z")
-# PyYAML wants a dot, and a sign in the exponent: 1e-3 is a text to it.
-_FLOAT = re.compile(r"[-+]?(?:[0-9][0-9_]*)\.[0-9_]*(?:[eE][-+][0-9]+)?\Z|[-+]?\.[0-9][0-9_]*(?:[eE][-+][0-9]+)?\Z")
+# PyYAML wants a dot, a sign in the exponent, and none before a dot: 1e-3 and -.5 are texts to it.
+_FLOAT = re.compile(r"[-+]?(?:[0-9][0-9_]*)\.[0-9_]*(?:[eE][-+][0-9]+)?\Z|\.[0-9][0-9_]*(?:[eE][-+][0-9]+)?\Z")
 # What YAML 1.1 reads as something else than a text: octal, hexadecimal, base 60, dates, infinities, "=", "<<".
 _ODD = re.compile(
     r"[-+]?0[0-7_]+\Z|[-+]?0[xb]|[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+|\d{4}-\d\d?-\d\d?|[-+]?\.(?:inf|nan)\Z|=\Z|<<\Z",
@@ -46,7 +46,8 @@ def loads(text: str) -> Any:
 
     Raises NotPlain, which names the line.
     """
-    lines = _lines(text)
+    # A byte order mark, as editors on Windows leave it, is no part of the first key.
+    lines = _lines(text[1:] if text.startswith("\ufeff") else text)
     if not lines:
         return None
     value, rest = _block(lines, 0, lines[0].indent, DEPTH)

@@ -31,6 +31,9 @@ READ = [
     "just a text\n",
     "urls: [localhost:8001, 'b:2']\n",
     "a-b.c/d: 1\n-x: 2\n",
+    "\ufefftensor_parallel_size: 16\nb: 1\n",
+    "\ufeff# mark\na: 1\n",
+    "a: +.5\nb: -.5\nc: .5\nd: -0.5\ne: +.5e+3\n",
 ]
 REFUSED = [
     "a: &x 1\nb: *x\n",
