@@ -54,6 +54,8 @@ def stops(finding: Finding) -> bool:
 
 def severity(id: str, own: str, site: Mapping[str, str]) -> str:
     """Return a check's severity at a site: an exact id before a glob, a longer glob before a shorter, else its own."""
+    if id in site:
+        return site[id]
     for pattern in sorted(site, key=len, reverse=True):
         if fnmatchcase(id, pattern):
             return site[pattern]

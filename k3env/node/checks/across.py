@@ -118,13 +118,17 @@ def _skew(clocks: ByHost[Clock], most_s: float) -> Finding:
     if len(known) < 2:
         return silent or skip("clocks can be compared only while nodes answer")
     middle = sorted(known.values())[len(known) // 2]
-    off = {host: lag - middle for host, lag in known.items() if abs(lag - middle) > most_s}
-    if off:
+    widest = max(known.values()) - min(known.values())
+    if widest > most_s:
+        off = {host: lag - middle for host, lag in known.items() if abs(lag - middle) > most_s}
+        # Nobody is so far from the middle, but the ends are from each other.
+        off = off or {
+            end: known[end] - middle for end in (min(known, key=known.__getitem__), max(known, key=known.__getitem__))
+        }
         told = ", ".join(f"{host} is {abs(by):.1f} s {'behind' if by > 0 else 'ahead'}" for host, by in off.items())
         return fail(
             expected=f"clocks within {most_s:g} s of each other",
             found=told,
             remedy="start chronyd there, and let it set the clock: chronyc makestep",
         )
-    widest = max(known.values()) - min(known.values())
     return silent or passed(f"within {widest:.2f} s", f"on {nodes(len(known))}")

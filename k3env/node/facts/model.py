@@ -6,6 +6,7 @@ import json
 import os
 import struct
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Optional, Union
 
@@ -219,7 +220,7 @@ def _links(machine: Machine, root: str) -> tuple[tuple[str, ...], tuple[str, ...
     return tuple(outside), tuple(beside)
 
 
-def _spread(names: list[str], most: int) -> list[str]:
+def _spread(names: Sequence[str], most: int) -> Sequence[str]:
     """Return so many names at most, from all over the list."""
     step = max(1, -(-len(names) // most))
     return names[::step]

@@ -135,6 +135,10 @@ def test_what_no_node_has_is_skipped() -> None:
         ("across.clock", {"a": 0.1, "b": 3600.0, "c": 0.3}, "fail", "b is 3599.7 s behind"),
         ("across.clock", {"a": 0.1, "b": -3600.0, "c": 0.3}, "fail", "b is 3600.1 s ahead"),
         ("across.clock_drift", {"a": 0.1, "b": 3.0, "c": 0.3}, "warn", "b is 2.7 s behind"),
+        ("across.clock", {"a": 0.0, "b": 61.0, "c": 0.3}, "fail", "b is 60.7 s behind"),
+        ("across.clock", {"a": -40.0, "b": 0.0, "c": 40.0}, "fail", "a is 40.0 s ahead, c is 40.0 s behind"),
+        ("across.clock", {"a": -30.0, "b": 0.0, "c": 30.0}, "pass", "within 60.00 s"),
+        ("across.clock_drift", {"a": 0.0, "b": 1.4, "c": 0.3}, "warn", "b is 1.1 s behind"),
         ("across.clock", {}, "skip", ""),
     ],
 )

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from k3env.protocol.context import CONTEXTS, DEFAULT, of_scope, stops
+from k3env.protocol.context import CONTEXTS, DEFAULT, of_scope, severity, stops
 from k3env.protocol.finding import SCOPES, SEVERITIES, STATUSES, Finding
 
 
@@ -36,3 +36,20 @@ def test_one_kind_of_finding_stops() -> None:
         if stops(Finding("x.y", combination[0], combination[1], combination[2]))
     ]
     assert stopping == [("fail", "fail", "node")]
+
+
+@pytest.mark.parametrize(
+    ("site", "told"),
+    [
+        ({}, "fail"),
+        ({"gpu.count": "info"}, "info"),
+        ({"gpu.*": "warn"}, "warn"),
+        ({"gpu.*": "warn", "gpu.c*": "info"}, "info"),
+        ({"gpu.count": "info", "[g]pu.count": "warn"}, "info"),
+        ({"gpu.coun?": "warn", "gpu.count": "info"}, "info"),
+        ({"*gpu.*count*": "warn", "gpu.count": "info"}, "info"),
+        ({"gpu.cc": "warn"}, "fail"),
+    ],
+)
+def test_a_site_says_how_much_a_check_matters(site: dict[str, str], told: str) -> None:
+    assert severity("gpu.count", "fail", site) == told
