@@ -121,7 +121,12 @@ def supervised(name: str, started: float) -> int:
     if not child:
         os.close(receiver)
         try:
-            os.write(sender, b"%d" % run(name, started))
+            code = run(name, started)
+            try:
+                sys.stdout.flush()
+            except OSError as error:
+                tell(True, f"what there was to say could not be told: {error}")
+            os.write(sender, b"%d" % code)
         except BaseException as error:
             tell(True, f"a defect, nothing was stopped: {type(error).__name__}: {error}")
             os.write(sender, b"0")

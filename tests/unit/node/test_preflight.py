@@ -181,6 +181,13 @@ def test_one_node_of_a_job_looks_deep(where: Path, node: str) -> None:
     assert f"at {node if node == '3' else 0}\n" in done.stdout, done.stdout
 
 
+@pytest.mark.parametrize("context", ["prolog", "hc", "job"])
+@pytest.mark.parametrize("words", ["--list", "--explain planted.fine", "--help", "--version"])
+def test_what_is_asked_of_the_file_itself_is_printed(where: Path, context: str, words: str) -> None:
+    done = run(plant(where, "fine"), *words.split(), "--context", context)
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.strip()
+
+
 def test_what_hangs_costs_the_time_of_the_context_once(where: Path) -> None:
     begun = time.monotonic()
     done = run(plant(where, "hang", "fine", "bad"), "--context", "prolog", "-v")
