@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -285,3 +286,23 @@ def test_the_agent_survives_noise_and_refuses_what_is_no_frame(agent: Agent, tmp
 
     done = subprocess.run(["sh", "-c", command("python3")], input=b"hunter2\n", capture_output=True, timeout=20)
     assert done.returncode == 97 and b"hunter2" not in done.stdout + done.stderr
+
+
+def test_an_empty_plan_imports_nothing_that_takes_its_time() -> None:
+    """The budget of 20 ms from the start to the end of a plan without tasks is used up by few modules."""
+    program = "import sys; import k3env.node.worker, k3env.node.journal; print(*sys.modules)"
+    root = Path(__file__).parents[3]
+    argv = ["/usr/bin/python3", "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(root)!r}); {program}"]
+    found = set(subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split())
+    heavy = {
+        "contextlib",
+        "dataclasses",
+        "typing",
+        "inspect",
+        "tempfile",
+        "shutil",
+        "subprocess",
+        "threading",
+        "logging",
+    }
+    assert found & heavy == set() and "k3env.node.worker" in found
