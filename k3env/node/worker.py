@@ -56,10 +56,11 @@ def main(start: dict[str, Any], plan: bytes, secrets: bytes, run_dir: str, notif
     cancel = Cancel()
     cancel.install()
     wanted = json.loads(plan)
-    try:  # contextlib alone takes longer to import than all that an empty plan needs
+    # contextlib alone takes longer to import than all that an empty plan needs.
+    try:  # noqa: SIM105
         about.write(run_dir, start, wanted)
     except OSError:
-        pass
+        pass  # a full disk: then nobody else finds this run, and the journal says why
     if wanted.get("version", PLAN_VERSION) != PLAN_VERSION:
         return _refuse(journal, "run.plan", "the plan is of another version", "use one k3env on controller and node")
     if _changes(wanted):
