@@ -56,6 +56,8 @@ def drain(machine: Machine, node: str, why: str) -> str:
     shown = machine.run(("scontrol", "show", "node", "--oneliner", node), timeout_s=TIMEOUT_S)
     if not shown.ok:
         return f"not drained: scontrol show node {node}: {_failure(shown.exit_code, shown.text, shown.timed_out)}"
+    if "State=" not in shown.text:
+        return f"not drained: scontrol show node {node} tells no state: {' '.join(shown.text.split())[-200:]}"
     held = held_by(shown.text)
     if held is not None:
         return f"not drained: the node has a reason that is not ours: {held}"
@@ -68,10 +70,13 @@ def drain(machine: Machine, node: str, why: str) -> str:
 
 def held_by(shown: str) -> Optional[str]:
     """Return the reason that somebody else gave, or None: there is none, or it is ours."""
-    found = _REASON.search(shown)
-    given = found["reason"].strip() if found else ""
-    if given and given != "none" and not given.startswith(OURS):
-        return given
+    # Comment and Extra are anybody's, and may hold such words too: where one reason is not ours, none is.
+    given = ""
+    for begun in re.finditer(r"\bReason=", shown):
+        found = _REASON.match(shown, begun.start())
+        given = found["reason"].strip() if found else ""
+        if given and given != "none" and not given.startswith(OURS):
+            return given
     state = re.search(r"\bState=(\S+)", shown)
     words = set(re.split(r"[+*$@#~!%\-^]+", state.group(1))) if state else set()
     if not given and words & set(_UNAVAILABLE):

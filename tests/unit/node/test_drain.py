@@ -28,6 +28,9 @@ SHOWN = "NodeName=a Arch=x86_64 State={state} ThreadsPerCore=1 Partitions=main L
         ("DOWN*+DRAIN", " Reason=Not responding [slurm@2026-11-30T11:00:00]", "Not responding"),
         ("IDLE", " Reason=watch this one [eve@2026-11-30T11:00:00] Comment=x", "watch this one"),
         ("IDLE", " Reason=none", None),
+        ("IDLE+DRAIN", " Extra=Reason=k3env: x Reason=bad fan [eve@2026-11-30T11:00:00]", "bad fan"),
+        ("IDLE+DRAIN", " Comment=Reason=k3env: Reason=bad fan [eve@2026-11-30T11:00:00]", "bad fan"),
+        ("IDLE+DRAIN", " Reason=k3env: x [root@2026-11-30T11:00:00] Comment=y Extra=z", None),
         ("IDLE+DRAIN", "", "none given, but its state is IDLE+DRAIN"),
         ("DOWN", "", "none given, but its state is DOWN"),
     ],
@@ -59,6 +62,12 @@ def scontrol(directory: Path, show: str, update: str = "exit 0") -> Machine:
     ("show", "update", "told", "asked"),
     [
         ("echo NodeName=a State=IDLE", "exit 0", "drained: k3env: x", 2),
+        (
+            "echo Unable to contact slurm controller",
+            "exit 0",
+            "not drained: scontrol show node a tells no state: Un",
+            1,
+        ),
         ("echo 'State=IDLE+DRAIN Reason=mine [eve@now]'", "exit 0", "not drained: the node has a reason", 1),
         (
             "echo Node a not found; exit 1",
