@@ -207,7 +207,9 @@ def _object(path: str, absent: Any) -> Any:
             found = json.load(file)
     except FileNotFoundError:
         return absent
-    except ValueError as error:
+    except OSError as error:
+        raise ValueError(f"{path} can't be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no JSON: {error}") from None
     if not isinstance(found, type(absent)):
         raise ValueError(f"{path} must hold {'an object' if isinstance(absent, dict) else 'a list'}")

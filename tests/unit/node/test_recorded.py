@@ -113,6 +113,11 @@ def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
     (tmp_path / COMMANDS).write_text("{")
     with pytest.raises(ValueError, match="is no JSON"):
         Recorded(str(tmp_path))
+    (tmp_path / COMMANDS).write_text("[" * 100_000)
+    with pytest.raises(ValueError, match="is no JSON"):
+        Recorded(str(tmp_path))
+    with pytest.raises(ValueError, match="can't be read: Not a directory"):
+        Recorded(str(tmp_path / COMMANDS))
 
 
 def test_a_command_that_took_too_long_then_takes_too_long_now(tmp_path: Path) -> None:
