@@ -143,6 +143,13 @@ def readable(sample: Optional[Sample], profile: Profile) -> Finding:
     """This node can read the weights."""
     if sample is None:
         return skip(NO_CHECKPOINT)
+    if sample.refused is not None:
+        return fail(
+            expected="weights that who serves can read",
+            found=sample.refused,
+            remedy="see who owns them, and ls -lL of that file: chmod -R a+rX, or mount the filesystem again",
+            subject=sample.path,
+        )
     if sample.mib_per_s is None:
         return fail(expected=f"weights in {sample.path}", found="no *.safetensors", remedy=STAGE)
     return passed(f"{sample.mib_per_s:.0f} MiB/s")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import struct
@@ -25,6 +26,8 @@ SAMPLE_BYTES = 1 << 20
 NAMED = 5
 GLANCES = 8
 """Shards, and links, that the other nodes of a job look at: a shared tree gets at most 50 stats from each of them."""
+_REFUSALS = (errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE, errno.ENOENT)
+"""What reading a shard that is there ends with where it can't be read; ENOENT: a link that leads nowhere."""
 _SPARE_S = 0.5
 """What looking into shards leaves of its time, to tell how far it came."""
 
@@ -86,6 +89,8 @@ class Sample:
     path: str
     mib_per_s: Optional[float]
     """Of the beginnings of the first and last shard; None: there is none. What was read before may come from memory."""
+    refused: Optional[str] = None
+    """Which shard this user may not read, and what the filesystem said."""
     source: Evidence = Evidence("")
 
 
@@ -180,10 +185,16 @@ def sample(machine: Machine, profile: Profile) -> Optional[Sample]:
     names = [name for name in machine.list(root) if name.endswith(".safetensors")] if machine.is_dir(root) else []
     begun, count = time.monotonic(), 0
     for name in dict.fromkeys((*names[:1], *names[-1:])):
-        count += len(machine.read(os.path.join(root, name), SAMPLE_BYTES))
+        try:
+            count += len(machine.read(os.path.join(root, name), SAMPLE_BYTES))
+        except OSError as error:
+            if error.errno not in _REFUSALS:
+                raise
+            told = f"{name}: {error.strerror}"
+            return Sample(root, None, told, Evidence(root, excerpt=told))
     took = max(time.monotonic() - begun, 1e-6)
     told = f"{count} bytes of {' and '.join(dict.fromkeys((*names[:1], *names[-1:])))} in {took:.3f} s"
-    return Sample(root, count / took / (1 << 20) if names else None, Evidence(root, excerpt=told))
+    return Sample(root, count / took / (1 << 20) if names else None, None, Evidence(root, excerpt=told))
 
 
 def _glance(machine: Machine, root: str, names: list[str], total: Optional[int]) -> Shards:

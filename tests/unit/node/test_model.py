@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import struct
@@ -15,7 +16,7 @@ from k3env.k3 import recipes
 from k3env.node import checks
 from k3env.node.facts import Facts, model, read
 from k3env.node.facts.model import CONFIG, INDEX
-from k3env.node.machine import Machine
+from k3env.node.machine import READ_BYTES, Machine
 from k3env.protocol.container import Container
 from k3env.protocol.finding import Finding, Unreadable
 from k3env.protocol.profile import Model, Paths, Profile
@@ -177,6 +178,21 @@ def test_fewer_bytes_than_the_index_tells_are_a_cut_copy(root: Path) -> None:
     finding = judged("model.complete", of(root))
     assert finding.status == "fail" and "at least 1000000000 bytes" in (finding.expected or "")
     assert judged("model.complete", of(root), number=1).status == "pass"
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE, errno.ENOENT])
+def test_weights_that_can_not_be_read_are_a_failure(root: Path, number: int) -> None:
+    class Refusing(Machine):
+        def read(self, path: str, limit: int = READ_BYTES) -> bytes:
+            if path.endswith(SHARDS[2]):
+                raise OSError(number, os.strerror(number), path)
+            return super().read(path, limit)
+
+    (rule,) = checks.select(("model.readable",))
+    finding = checks.judge(rule, Facts(Refusing(), of(root)).collect(rule.facts), of(root))
+    assert (finding.status, finding.found) == ("fail", f"{SHARDS[2]}: {os.strerror(number)}") and finding.remedy
+    (rule,) = checks.select(("model.read_speed",))
+    assert checks.judge(rule, Facts(Refusing(), of(root)).collect(rule.facts), of(root)).status == "skip"
 
 
 @pytest.mark.parametrize("broken", [lambda path: path.unlink(), lambda path: _dangle(path)], ids=["gone", "dangles"])
