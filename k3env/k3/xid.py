@@ -103,14 +103,14 @@ def whose(code: int, text: str) -> str:
     known = XIDS.get(code)
     if known is None:
         return APPLICATION
-    if known.fatal_only and not _is_fatal(text):
+    if known.fatal_only and not is_fatal(text):
         return APPLICATION
     return known.whose
 
 
 def switch(text: str) -> str:
     """Return whose fault a line of an NVSwitch tells (SXid), which says it in words: "22013, Non-fatal, Link 62 …"."""
-    return NODE if _is_fatal(text) else APPLICATION
+    return NODE if is_fatal(text) else APPLICATION
 
 
 def told(code: int) -> tuple[str, Optional[str]]:
@@ -119,6 +119,7 @@ def told(code: int) -> tuple[str, Optional[str]]:
     return (known.meaning, known.action) if known else ("not in the table", None)
 
 
-def _is_fatal(text: str) -> bool:
+def is_fatal(text: str) -> bool:
+    """Return whether a line says Fatal, and not Nonfatal."""
     words = text.lower().replace("non-fatal", "nonfatal").replace(",", " ").split()
     return "fatal" in words

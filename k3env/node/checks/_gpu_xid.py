@@ -31,7 +31,8 @@ def _errors(log: KernelLog, whose: str, expected: str) -> Finding:
     return fail(
         expected=expected,
         found="; ".join(map(_line, found)),
-        remedy="; ".join(remedies) or "look it up in NVIDIA's catalog of Xids",
+        remedy=f"{'; '.join(remedies) or 'look it up in the catalog of Xids'};"
+        f" it is told until the node reboots, or for {log.hours:g} h",
     )
 
 

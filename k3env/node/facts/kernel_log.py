@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional, Union
 
+from k3env.k3 import xid
 from k3env.node.facts import privileged
 from k3env.node.machine import Machine
 from k3env.protocol.finding import Evidence, Unreadable, excerpt, printable
@@ -98,7 +99,7 @@ def _unreadable(done: Completed, told: str) -> Unreadable:
 
 
 def _lines(lines: list[str]) -> tuple[Line, ...]:
-    found: dict[tuple[str, str, int], Line] = {}
+    found: dict[tuple[str, str, int, bool], Line] = {}
     for line in lines:
         match = _LINE.search(line)
         if match is None:
@@ -109,7 +110,8 @@ def _lines(lines: list[str]) -> tuple[Line, ...]:
             int(match.group(3)),
             match.group(4),
         )
-        key = (kind, address, code)
+        # What is fatal and what is not stand apart: a later line must not hide the graver one.
+        key = (kind, address, code, xid.is_fatal(text))
         count = found[key].count + 1 if key in found else 1
         found[key] = Line(kind, printable(address), code, printable(text.strip(" ,"))[:_LAST_BYTES], count)
     return tuple(found.values())

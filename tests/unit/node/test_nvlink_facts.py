@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from k3env.node import checks
 from k3env.node.facts import imex, kernel_log, nvlink, services
 from k3env.node.facts.imex import Channels, Daemon, Domain, Peer
 from k3env.node.facts.kernel_log import KernelLog, Line
@@ -240,6 +241,26 @@ def test_a_log(tmp_path: Path, journal: Said, ring: Said, codes: list[int]) -> N
     found = log(tmp_path, journal, ring)
     assert isinstance(found, KernelLog)
     assert [line.code for line in found.lines] == codes
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0), (0, 1, 0), (1, 0, 1)])
+@pytest.mark.parametrize(
+    "said",
+    [
+        [
+            f"NVRM: Xid (PCI:0018:06:00): 149, NETIR_LINK_EVT  {word} XC0 i0 Link 08"
+            for word in ("Fatal   ", "Nonfatal")
+        ],
+        [f"nvidia-nvswitch3: SXid (PCI:0000:cb:00.0): 20034, {word}, Link 30" for word in ("Fatal", "Non-fatal")],
+    ],
+    ids=["Xid", "SXid"],
+)
+def test_what_is_not_fatal_hides_nothing_that_is(tmp_path: Path, said: list[str], order: tuple[int, ...]) -> None:
+    found = log(tmp_path, Said("".join(f"{said[at]}\n" for at in order)))
+    assert isinstance(found, KernelLog)
+    ((rule,), (other,)) = checks.select(("gpu.xid",)), checks.select(("gpu.xid_app",))
+    judged = [checks.judge(item, {kernel_log.kernel_log: found}, Profile()).status for item in (rule, other)]
+    assert judged == ["fail", "warn"] and sum(line.count for line in found.lines) == len(order)
 
 
 def test_a_line(tmp_path: Path) -> None:
