@@ -36,8 +36,18 @@ def recognise(path: str) -> Recognised:
     machine, root = Machine(), os.path.abspath(path)
     try:
         found = script.script(machine, root)
+        read = checkout.recognise(machine, root)
+        environments = venv.existing(machine, root)
     except ValueError as error:
         raise UsageError(f"{root}/scripts/build_wheel.py: {error}", subject=root) from None
+    except OSError as error:
+        raise UsageError(
+            f"{error.filename or root} can't be read: {error.strerror}",
+            expected="a checkout that this user may read",
+            found=str(error.strerror),
+            remedy="see its owner and permissions, or name another one: --repo PATH",
+            subject=root,
+        ) from None
     if found is None:
         raise UsageError(
             f"{root} is no checkout of TensorRT LLM",
@@ -45,7 +55,7 @@ def recognise(path: str) -> Recognised:
             found="no such file",
             remedy="name the checkout's root: --repo PATH",
         )
-    return Recognised(checkout.recognise(machine, root), found, venv.existing(machine, root))
+    return Recognised(read, found, environments)
 
 
 def commands(found: Recognised, variables: Variables) -> list[tuple[str, str]]:
@@ -54,10 +64,14 @@ def commands(found: Recognised, variables: Variables) -> list[tuple[str, str]]:
     `python3` is the node's, or the image's; jobs follow from its CPUs and memory where the variable says auto.
     """
     from k3env.k3 import pins
+    from k3env.node.facts.build import objects_of
     from k3env.node.modules.trtllm_build import argv
 
     jobs = variables.trtllm_jobs
-    words = argv(frozenset(found.script.flags), arch=variables.trtllm_arch, jobs=jobs if isinstance(jobs, int) else 1)
+    flags = frozenset(found.script.flags)
+    words = argv(flags, arch=variables.trtllm_arch, jobs=jobs if isinstance(jobs, int) else 1)
+    if variables.trtllm_build_root is not None and "--build_dir" in flags:
+        words += ("--build_dir", objects_of(variables.trtllm_build_root, found.checkout.root))
     before = ("", *words)
     unknown = not isinstance(jobs, int)
     shown = ["JOBS" if unknown and last == "-j" else word for last, word in zip(before, words, strict=False)]

@@ -65,8 +65,8 @@ def added(source: str) -> tuple[str, ...]:
     """
     try:
         tree = ast.parse(source)
-    except (SyntaxError, RecursionError) as error:
-        raise ValueError(f"it is no Python: {error}") from None
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError(f"it is no Python: {error or 'too deeply nested'}") from None
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":

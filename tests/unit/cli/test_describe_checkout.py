@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from k3env.node.facts.build import objects_of
 
 DATA = Path(__file__).parents[2] / "data" / "build" / "ages"
 FORK = 'pip install "flashinfer-python[cu13] @ git+https://github.com/x/y.git@b6cc594918baf76c40c3a6236fd53f0f8fb9d2dc"'
@@ -71,3 +74,36 @@ def test_what_is_no_checkout_is_said(root: Path, text: str | None, told: str) ->
     argv = [sys.executable, "-m", "k3env.cli", "describe", "--repo", str(root)]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and told in " ".join(done.stderr.split()) and "Traceback" not in done.stderr
+
+
+def _loop(root: Path) -> None:
+    (root / "scripts" / "build_wheel.py").symlink_to("build_wheel.py")
+
+
+def _nested(root: Path) -> None:
+    (root / "scripts" / "build_wheel.py").write_text("-" * 20000 + "1\n")
+
+
+def _odd_version(root: Path) -> None:
+    (root / "scripts" / "build_wheel.py").write_text("")
+    (root / "tensorrt_llm" / "version.py").mkdir(parents=True)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [(_loop, "symbolic links"), (_nested, "it is no Python"), (_odd_version, "version.py can't be read")],
+)
+def test_what_can_not_be_read_is_the_checkouts_fault(root: Path, spoil: Callable[[Path], None], told: str) -> None:
+    spoil(root)
+    argv = [sys.executable, "-m", "k3env.cli", "describe", "--repo", str(root)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    said = " ".join(done.stderr.split())
+    assert done.returncode == 1 and told in said and "defect" not in said
+
+
+def test_where_objects_go_is_part_of_the_command(root: Path) -> None:
+    more = 'flags.add_argument("--build_dir")\n'
+    (root / "scripts" / "build_wheel.py").write_text((DATA / "2-kimi-k3.py").read_text() + more)
+    found = described(root, "--extra-vars", "trtllm_build_root=/local/b")
+    command = next(row["command"] for row in found["commands"] if row["step"] == "build")
+    assert f"--build_dir {objects_of('/local/b', str(root))}" in command
