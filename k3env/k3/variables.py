@@ -49,6 +49,8 @@ class Variables:
     """Compilers at a time; auto: by the CPUs and the memory of the building node."""
     trtllm_build_root: Optional[str] = _variable(None, OURS)
     """Directory on the building node's own disk for what is compiled; unset: cpp/build in the checkout."""
+    trtllm_on_login_node: bool = _variable(False, OURS)
+    """Build also where Slurm is configured and no slurmd runs, as on a login node or a host that only builds."""
     trtllm_venv: str = _variable("auto", "scripts/build_wheel.py: .venv-X.Y in the checkout")
     """Path of the virtual environment; auto: found in the checkout by the interpreter."""
     flashinfer_step: Literal["auto", "fork", "pin", "none"] = _variable("auto", GUIDE)

@@ -49,6 +49,11 @@ def version(tool):
     found = re.search(r"(?:release |version |[^0-9.])(\d+(?:\.\d+)+)", " " + said(tool, "--version"))
     return found.group(1) if found else ""
 
+def overruled():
+    # Variables and all of pip's files: an image may allow what its distribution forbids.
+    told = said(sys.executable, "-m", "pip", "config", "list")
+    return bool(re.search(r"break-system-packages\s*=\s*'?(?:1|true|yes|on)\b", told, re.I))
+
 def package(name):
     try:
         return metadata.version(name)
@@ -68,7 +73,8 @@ print(mark + json.dumps({
     "nvrtc_static": static,
     "has_cuda": any(map(os.path.isdir, homes)),
     "ngc_pytorch": os.environ.get("NVIDIA_PYTORCH_VERSION") or None,
-    "externally_managed": bool(glob.glob(os.path.join(sys.prefix, "lib", "python*", "EXTERNALLY-MANAGED"))),
+    "externally_managed": bool(glob.glob(os.path.join(sys.prefix, "lib", "python*", "EXTERNALLY-MANAGED")))
+    and not overruled(),
     "writable": os.access(writable, os.W_OK | os.X_OK) if writable else True,
 }))
 """
@@ -93,7 +99,8 @@ class Toolchain:
     ngc_pytorch: Optional[str] = None
     """NVIDIA_PYTORCH_VERSION: an image that was made from NGC's PyTorch."""
     externally_managed: bool = False
-    """PEP 668: pip refuses to install into it, and the build needs virtualenv there."""
+    """PEP 668: pip refuses to install into it, and the build needs virtualenv there; unless break-system-packages is
+    set."""
     writable: bool = True
     """Whether the checkout can be written to from there."""
     source: Evidence = Evidence("")

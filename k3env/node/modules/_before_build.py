@@ -41,7 +41,7 @@ class Ground:
     gpus: tuple[Gpu, ...] = ()
     """Those of the node; none where it has none, as hosts that only build have."""
     space: Optional[Space] = None
-    """Free where the checkout is; None: unknown."""
+    """Free where the objects go; None: unknown."""
     is_first: bool = True
     """Nothing was configured there before."""
     pointers: tuple[str, ...] = ()
@@ -59,6 +59,8 @@ class Ground:
     """Hosts that the first configuration downloads from, and that can't be reached; offline caches would serve."""
     login_node: Optional[str] = None
     """Why this looks like a login node."""
+    objects: Optional[str] = None
+    """The directory for objects, if it is not in the checkout."""
 
 
 def problems(ground: Ground) -> tuple[Finding, ...]:
@@ -196,7 +198,7 @@ def _space(ground: Ground) -> Optional[Finding]:
     if ground.space.free_bytes >= wanted and ground.space.free_inodes >= inodes:
         return None
     return _problem(
-        "space", f"{wanted // k3.GIB} GiB and {inodes} inodes free at {ground.repo}",
+        "space", f"{wanted // k3.GIB} GiB and {inodes} inodes free at {ground.objects or ground.repo}",
         f"{ground.space.free_bytes / k3.GIB:.1f} GiB and {ground.space.free_inodes} inodes",
         "make room, or take another filesystem; see df -h, df -i and your quota",
     )  # fmt: skip
@@ -229,7 +231,7 @@ def _login(ground: Ground) -> Optional[Finding]:
         return None
     return _problem(
         "login", "a compute node, or a host for building", ground.login_node,
-        "build on a compute node, or say that this host may: trtllm_build with on_login_node: true",
+        "build on a compute node, or say that this host may: trtllm_on_login_node: true",
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from typing import TYPE_CHECKING, Optional
+from urllib.parse import urlsplit
 
 from k3env.k3 import build as k3
 from k3env.node import git_content
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from k3env.node.machine import Machine, Space
     from k3env.node.modules.trtllm_build import TrtllmBuild
 
-SOURCES = ("github.com:443", "pypi.org:443", "download.pytorch.org:443")
+GITHUB = "github.com:443"
+INDEXES = ("pypi.org:443", "download.pytorch.org:443")
 """From where the first configuration and its requirements come. Source: 3rdparty and requirements.txt."""
 SLURM = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf")
 
@@ -48,7 +50,7 @@ def look(
         machine.is_file(os.path.join(wanted.repo, k3.CMAKE_LISTS)),
         machine.architecture() if wanted.container.engine != "none" else toolchain.architecture,
         _gpus(machine),
-        _space(machine, wanted.repo),
+        _space(machine, wanted.build_root or wanted.repo),
         is_first,
         git_content.lfs_pointers(machine, wanted.repo),
         git_content.absent_submodules(machine, wanted.repo),
@@ -58,6 +60,7 @@ def look(
         _own_torch(machine, wanted.repo, toolchain.python),
         _out_of_reach(machine, wanted.offline, {**machine.environment, **environment}) if fetches else (),
         None if wanted.on_login_node else _login_node(machine),
+        wanted.build_root,
     )
 
 
@@ -67,9 +70,12 @@ def _gpus(machine: Machine) -> tuple[Gpu, ...]:
     return () if isinstance(found, Unreadable) else found
 
 
-def _space(machine: Machine, repo: str) -> Optional[Space]:
+def _space(machine: Machine, path: str) -> Optional[Space]:
+    """Return what is free where the objects go; that directory may not be there yet."""
+    while not machine.exists(path) and path != os.path.dirname(path):
+        path = os.path.dirname(path)
     try:
-        return machine.space(repo)
+        return machine.space(path)
     except OSError:
         return None
 
@@ -88,10 +94,23 @@ def _own_torch(machine: Machine, repo: str, python: str) -> bool:
 def _out_of_reach(machine: Machine, directory: Optional[str], environment: dict[str, str]) -> tuple[str, ...]:
     """Return what the first configuration would look for and not find: hosts, or sources in the offline directory."""
     if directory is None:
-        return egress.unreached(SOURCES, environment)
+        return egress.unreached((GITHUB, *_indexes(environment)), environment)
     from k3env.node import offline
 
     return tuple(f"{name}, which {directory} lacks" for name in offline.use(machine, directory).fetched.missing)
+
+
+def _indexes(environment: dict[str, str]) -> tuple[str, ...]:
+    """Return where packages come from; where the site has an index of its own, pip passes over one it can't reach."""
+    url = environment.get("PIP_INDEX_URL")
+    if not url:
+        return INDEXES
+    try:
+        parts = urlsplit(url)
+        port = parts.port or (80 if parts.scheme == "http" else 443)
+    except ValueError:
+        return ()  # What pip says of it is told when it is asked.
+    return (f"{parts.hostname}:{port}",) if parts.hostname else ()
 
 
 def _is_filled(environment: dict[str, str]) -> bool:
@@ -100,15 +119,26 @@ def _is_filled(environment: dict[str, str]) -> bool:
     return bool(cache and os.path.isdir(cache) and os.listdir(cache)) or "GITHUB_MIRROR" in environment
 
 
+def _sees_all(machine: Machine) -> bool:
+    """Return whether processes of other users can be seen: the first one is root's."""
+    try:
+        return bool(machine.text("/proc/1/comm"))
+    except OSError:
+        return False
+
+
 def _login_node(machine: Machine) -> Optional[str]:
     """Return why this looks like a login node: Slurm is configured here, and no slurmd takes its jobs.
 
-    In a job's step slurmstepd is around, so that a node of one is never taken for a login node.
+    In a job's step slurmstepd is around, so that a node of one is never taken for a login node; nor is one that hides
+    the processes of others (hidepid).
     """
     if "SLURM_JOB_ID" in machine.environment:
         return None
     config = next((path for path in SLURM if machine.is_file(path)), None)
     if config is None:
+        return None
+    if not _sees_all(machine):
         return None
     for pid in machine.list("/proc"):
         if pid.isdecimal():

@@ -17,6 +17,7 @@ from k3env.node.modules import _ground
 from k3env.node.modules._before_build import Ground, problems
 from k3env.protocol.container import Container
 from k3env.protocol.finding import Unreadable
+from tests.unit.node.ground import PYTHON, run
 
 TOOLS = {"cmake": "3.31.8", "nvcc": "13.0", "patchelf": "0.18.0", "git": "2.43", "git-lfs": "3.4", "c++": "13.3"}
 IMAGE = Toolchain("aarch64", "3.12", True, TOOLS, {"torch": "2.12.0a0+5e1b"}, True, True)
@@ -92,10 +93,17 @@ BROKEN = [
         "submodule update",
     ),
     ("little room", {"space": Space(20 * GIB, 10_000_000)}, "space", "20.0 GiB", "make room"),
+    (
+        "little room on the node's own disk",
+        {"space": Space(20 * GIB, 10_000_000), "objects": "/local/b"},
+        "space",
+        "20.0 GiB",
+        "make room",
+    ),
     ("few inodes", {"space": Space(900 * GIB, 1000)}, "space", "1000 inodes", "df -i"),
     ("more jobs than memory", {"jobs": 72, "memory_bytes": 64 * GIB}, "memory", "64 GiB free", "set trtllm_jobs to 16"),
     ("no way out", {"unreachable": ("github.com:443",)}, "egress", "github.com:443", "https_proxy"),
-    ("a login node", {"login_node": "a login node: …"}, "login", "a login node", "on_login_node"),
+    ("a login node", {"login_node": "a login node: …"}, "login", "a login node", "trtllm_on_login_node: true"),
 ]
 
 
@@ -185,9 +193,55 @@ def test_what_can_not_be_reached_is_named() -> None:
             assert egress.unreached((here,), {"https_proxy": f"http://{gone}"}) == (f"{gone} (the proxy)",)
 
 
+INDEXES = [
+    ({}, ("pypi.org:443", "download.pytorch.org:443")),
+    ({"PIP_INDEX_URL": "https://name:word@pypi.site/simple"}, ("pypi.site:443",)),
+    ({"PIP_INDEX_URL": "http://pypi.site/simple"}, ("pypi.site:80",)),
+    ({"PIP_INDEX_URL": "http://[::1]:8080/simple"}, ("::1:8080",)),
+    ({"PIP_INDEX_URL": "file:///srv/wheels"}, ()),
+    ({"PIP_INDEX_URL": "http://pypi.site:port/simple"}, ()),
+]
+
+
+@pytest.mark.parametrize(("environment", "asked"), INDEXES)
+def test_a_site_with_its_own_index_needs_no_other(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], asked: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(egress, "unreached", lambda hosts, around: tuple(hosts))
+    assert _ground._out_of_reach(Machine(), None, environment) == ("github.com:443", *asked)
+
+
+def test_room_is_looked_for_where_the_objects_go(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    class Asked(Machine):
+        def space(self, path: str) -> Space:
+            asked.append(path)
+            return super().space(path)
+
+    assert _ground._space(Asked(), str(tmp_path / "not" / "yet")) is not None
+    assert asked == [str(tmp_path)]
+
+
+@pytest.mark.parametrize("told", ["environment", "pip.conf", "nothing"])
+def test_an_image_that_allows_what_its_distribution_forbids(tmp_path: Path, told: str) -> None:
+    run(PYTHON, "-m", "venv", tmp_path / "v")
+    for lib in (tmp_path / "v" / "lib").glob("python*"):
+        (lib / "EXTERNALLY-MANAGED").write_text("[externally-managed]\nError=no\n")
+    around = {"PATH": f"{tmp_path}/v/bin:/usr/bin:/bin", "HOME": str(tmp_path)}
+    if told == "environment":
+        around["PIP_BREAK_SYSTEM_PACKAGES"] = "1"
+    if told == "pip.conf":
+        (tmp_path / "v" / "pip.conf").write_text("[global]\nbreak-system-packages = true\n")
+    found = toolchain(Machine(environment=around), Container(), str(tmp_path))
+    assert isinstance(found, Toolchain) and found.externally_managed is (told == "nothing")
+
+
 def node(tmp_path: Path, *files: str, **texts: str) -> Machine:
     (tmp_path / "proc" / "7").mkdir(parents=True)
     (tmp_path / "proc" / "7" / "comm").write_text(texts.get("comm", "bash\n"))
+    (tmp_path / "proc" / "1").mkdir()
+    (tmp_path / "proc" / "1" / "comm").write_text("systemd\n")
     for name in files:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
@@ -204,6 +258,13 @@ def test_a_login_node_is_one_with_slurm_and_without_slurmd(tmp_path: Path) -> No
 @pytest.mark.parametrize("comm", ["slurmd\n", "slurmstepd\n"])
 def test_a_compute_node_is_none(tmp_path: Path, comm: str) -> None:
     assert _ground._login_node(node(tmp_path, "etc/slurm/slurm.conf", comm=comm)) is None
+
+
+def test_nor_is_a_node_that_hides_processes(tmp_path: Path) -> None:
+    machine = node(tmp_path, "etc/slurm/slurm.conf")
+    (tmp_path / "proc" / "1" / "comm").unlink()
+    (tmp_path / "proc" / "1" / "comm").mkdir()  # Unreadable for root, too.
+    assert _ground._login_node(machine) is None
 
 
 def test_nor_is_a_host_without_slurm_or_a_step_of_a_job(tmp_path: Path) -> None:

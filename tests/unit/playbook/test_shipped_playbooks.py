@@ -36,6 +36,12 @@ def tasks(name: str, *options: str, tags: tuple[str, ...] = ()) -> list[Task]:
     return [task for task in first.plan.tasks if task.skip is None]
 
 
+@pytest.mark.parametrize(("options", "told"), [((), None), (("trtllm_on_login_node=true",), True)])
+def test_a_host_is_told_that_it_may_build_beside_slurm(options: tuple[str, ...], told: bool | None) -> None:
+    (build,) = (task for task in tasks("trtllm", *GIVEN, *options) if task.module == "trtllm_build")
+    assert build.parameters.get("on_login_node") is told
+
+
 def test_the_main_job_in_its_order() -> None:
     plans = made("trtllm", *GIVEN)
     assert len(plans) == 4
