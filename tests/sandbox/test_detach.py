@@ -60,7 +60,7 @@ def test_a_run_that_is_left_is_seen_followed_and_told_again_from_elsewhere(
 ) -> None:
     begun = time.monotonic()
     said, run = begin(here, book(tmp_path, 15), "--output", "json")
-    assert said.code == 0 and time.monotonic() - begun < 12, said.err
+    assert said.code == 0 and time.monotonic() - begun < 40, said.err
     assert set(said.statuses().values()) == {"notrun"} and f"invoke cancel {run}" in said.err
     (seen,) = listed(elsewhere.k3env("runs", *HOSTS, "--output", "json"))
     assert (seen["run"], seen["state"], seen["what"]) == (run, "running", "slow: Slow")

@@ -54,7 +54,7 @@ def test_an_agent_that_dies_after_hello_is_one_failure_with_its_words(spot: Site
     runs.write_text("a file where a directory belongs")
     begun = time.monotonic()
     said = spot.provision("--playbook", quick, hosts="tray-01")
-    assert said.code == 2 and time.monotonic() - begun < 15
+    assert said.code == 2 and time.monotonic() - begun < 60
     (finding,) = said.findings("tray-01")
     assert finding["id"] == "run.agent" and "NotADirectoryError" in finding["found"]
     assert said.err.count("reconnecting") == 0

@@ -119,7 +119,7 @@ def test_a_detached_worker_outlives_connection_and_server(tmp_path: Path) -> Non
         home = rack.path / "one"
         done = run(endpoint, "setsid sleep 60 </dev/null >/dev/null 2>&1 & echo started")
         assert done == (0, b"started\n", b"")
-    assert len(processes.running(home)) == 1
+    assert wait_for(lambda: len(processes.running(home)) == 1)
     rack.reset()
     assert processes.running(home) == []
     assert not home.exists()

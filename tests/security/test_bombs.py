@@ -233,7 +233,7 @@ def test_regular_expressions_that_go_back_and_forth(pattern: str, monkeypatch: p
         assert regexes.matching(pattern, ["n" * 200]) in ([], ["n" * 200])
     except regexes.BadRegex as error:
         assert "takes more than" in error.message
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 60
 
 
 LOGS = {

@@ -88,7 +88,8 @@ def _python(ground: Ground) -> Optional[Finding]:
             "python", "a base interpreter first in PATH", "a virtual environment's",
             "leave that environment, or use a TensorRT LLM devel image: inside one, the build makes no .venv-X.Y",
         )  # fmt: skip
-    if ground.toolchain.externally_managed and ground.toolchain.packages.get("virtualenv") is None:
+    # A stand-in of the build makes its environment by itself.
+    if ground.compiles and ground.toolchain.externally_managed and ground.toolchain.packages.get("virtualenv") is None:
         return _problem(
             "python", "virtualenv beside python3, or a Python that pip may install it into",
             "neither: this Python is the distribution's (PEP 668)",

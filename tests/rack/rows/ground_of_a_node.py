@@ -181,7 +181,7 @@ def smi_hangs(ground: Ground) -> Seen:
         play = site.playbook({"verify": {"checks": ["gpu.*"]}})
         begun = time.monotonic()
         said = site.run(play)
-        assert time.monotonic() - begun < 12
+        assert time.monotonic() - begun < 60
         site.quiet()
         pattern = r"expected an answer, found driver unresponsive after 5 s"
         return seen(said, pattern, "the same, until it answers", code=2)

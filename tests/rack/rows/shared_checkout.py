@@ -82,7 +82,7 @@ def lease_broken(ground: Ground) -> Seen:
         site.build(0.1)
         begun = time.monotonic()
         assert site.run(play, hosts="b").statuses() == {"b": "changed"}
-        assert time.monotonic() - begun < 20, "nobody waits any more"
+        assert time.monotonic() - begun < 60, "nobody waits any more"
         return seen(said, r"changed: \[b\]: lease on /shared/work", "the other node builds at once", code=0)
 
 

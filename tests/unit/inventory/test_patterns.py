@@ -168,15 +168,15 @@ def test_a_play_narrows_to_nothing_without_an_error(hosts: Inventory) -> None:
 
 
 ADHOC = {
-    "sandbox": [("tray-01", "tray-01", None, 22), ("tray-02", "tray-02", None, 22)],
-    "gb[01-02]": [("gb01", "gb01", None, 22), ("gb02", "gb02", None, 22)],
-    "c427-032,c429-002": [("c427-032", "c427-032", None, 22), ("c429-002", "c429-002", None, 22)],
+    "sandbox": [("tray-01", "tray-01", None, None), ("tray-02", "tray-02", None, None)],
+    "gb[01-02]": [("gb01", "gb01", None, None), ("gb02", "gb02", None, None)],
+    "c427-032,c429-002": [("c427-032", "c427-032", None, None), ("c429-002", "c429-002", None, None)],
     "root@10.0.0.1:2222": [("10.0.0.1:2222", "10.0.0.1", "root", 2222)],
     "[::1]:2200": [("[::1]:2200", "::1", None, 2200)],
-    "fe80::1": [("fe80::1", "fe80::1", None, 22)],
+    "fe80::1": [("fe80::1", "fe80::1", None, None)],
     "localhost:1,localhost:2": [("localhost:1", "localhost", None, 1), ("localhost:2", "localhost", None, 2)],
     "sandbx:22": [("sandbx:22", "sandbx", None, 22)],
-    "node.site": [("node.site", "node.site", None, 22)],
+    "node.site": [("node.site", "node.site", None, None)],
     "u@h[1-2]:23": [("h1:23", "h1", "u", 23), ("h2:23", "h2", "u", 23)],
 }
 

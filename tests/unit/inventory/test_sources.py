@@ -141,7 +141,7 @@ def test_odd_but_fine(text: str, groups: dict[str, tuple[str, ...]], inventory: 
 ADDRESSES = {
     "{}": Address("h"),
     "{ansible_host: 10.0.0.1, ansible_port: 2222, ansible_user: k3}": Address("10.0.0.1", port=2222, user="k3"),
-    "{ansible_host: '::1', ansible_port: '22'}": Address("::1"),
+    "{ansible_host: '::1', ansible_port: '22'}": Address("::1", port=22),
     "{ansible_connection: local}": Address("h", connection="local"),
     "{ansible_connection: smart}": Address("h"),
     "{ansible_python_interpreter: /opt/py/bin/python3.12}": Address("h", python="/opt/py/bin/python3.12"),

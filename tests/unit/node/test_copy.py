@@ -130,7 +130,7 @@ def test_changes_change_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["d (1)", "š é", "a\nb", "-rf", "'q\"", "x" * 200])
+@pytest.mark.parametrize("name", ["d (1)", "š é", "-rf", "'q\"", "x" * 200])
 def test_paths_that_other_tools_stumble_over(tmp_path: Path, name: str) -> None:
     applied(Copy(str(tmp_path / name), content="x"))
     assert os.listdir(tmp_path) == [name]

@@ -55,9 +55,12 @@ def test_a_deadline_ends_the_whole_session_even_what_ignores_sigterm(tmp_path: P
         f"trap '' TERM; sleep 60 & echo $! > {pids}; echo $$ >> {pids}; echo begun; wait; sleep 60", timeout_s=0.5
     )
     assert done.timed_out and not done.ok and done.stdout == b"begun\n"
-    assert time.monotonic() - begun < 8
-    for pid in pids.read_text().split():
-        assert not _alive(int(pid))
+    assert time.monotonic() - begun < 30
+    left = [int(pid) for pid in pids.read_text().split()]
+    ends = time.monotonic() + 10
+    while any(map(_alive, left)) and time.monotonic() < ends:
+        time.sleep(0.05)
+    assert not any(map(_alive, left))
 
 
 def test_a_command_that_leaves_a_child_with_its_pipes_open_still_ends_by_its_deadline() -> None:
@@ -126,7 +129,8 @@ def test_output_is_hidden_before_it_is_cut() -> None:
 def test_a_guard_goes_with_its_command_and_a_killed_command_needs_none() -> None:
     children = Path(f"/proc/self/task/{os.getpid()}/children")
     before = children.read_text()
-    beside = "cat /proc/$PPID/task/$PPID/children | tr ' ' '\\n' | while read -r p; do cat /proc/$p/cmdline; echo; done"
+    each = "tr ' ' '\\n' | while read -r p; do cat /proc/$p/cmdline; echo; done"
+    beside = f"sleep 1; cat /proc/$PPID/task/$PPID/children | {each}"
     assert sh(beside, guarded=True).text.count("k3env-guard") == 1
     assert sh("sleep 60", guarded=True, timeout_s=0.2).timed_out
     with pytest.raises(FileNotFoundError):
