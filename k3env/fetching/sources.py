@@ -13,7 +13,7 @@ from typing import Any
 
 from k3env.k3 import build
 from k3env.node.facts import checkout
-from k3env.node.offline import GITHUB
+from k3env.node.offline import CONAN, GITHUB
 
 REQUIREMENTS = ("requirements-dev.txt", build.REQUIREMENTS)
 """The first that is there is what build_wheel.py installs, which begins with the other."""
@@ -115,7 +115,7 @@ def conan(read: Read) -> dict[str, str]:
     script = read(build.SCRIPT) or ""
     if not re.search(r"--remote[= ]", script) or "--no-remote" in script:
         return {}
-    return {"conan's packages": "this age of build_wheel.py loads them from a remote; fill CONAN_HOME by hand"}
+    return {CONAN: "this age of build_wheel.py loads them from a remote; fill CONAN_HOME by hand"}
 
 
 def _toml() -> Any:

@@ -18,6 +18,8 @@ MANIFEST, GIT, WHEELS, ARCHIVES = "manifest.json", "git", "wheels", "archives"
 """What lies in the directory: the manifest, bare mirrors, a directory of wheels for each target, and archives by the
 path of their URL on GitHub."""
 GITHUB = "https://github.com"
+CONAN = "conan's packages"
+"""What an age of the build loads from a remote that is not fetched, as the manifest calls it."""
 _MANIFEST_BYTES = 1 << 26
 
 

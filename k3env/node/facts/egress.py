@@ -29,9 +29,13 @@ def proxy_of(environment: Mapping[str, str]) -> Optional[str]:
     for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
         text = environment.get(name)
         if text:
-            parts = urlsplit(text if "://" in text else f"http://{text}")
+            try:
+                parts = urlsplit(text if "://" in text else f"http://{text}")
+                port = parts.port or (443 if parts.scheme == "https" else 3128)
+            except ValueError:
+                return None  # Programs that use it say what is wrong.
             if parts.hostname:
-                return f"{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 3128)}"
+                return f"{parts.hostname}:{port}"
     return None
 
 

@@ -117,7 +117,9 @@ def test_a_directory_has_one_name(path: str) -> None:
         PipPackages(("einops",), venv="/v", offline=path)
 
 
-def test_sources_that_the_directory_lacks_are_told_before_the_build(machine: ground.Watched, directory: Path) -> None:
+def test_sources_that_the_directory_lacks_are_told_before_the_build(
+    machine: ground.Watched, directory: Path, tmp_path: Path
+) -> None:
     from dataclasses import replace
 
     from k3env.node import offline
@@ -127,3 +129,9 @@ def test_sources_that_the_directory_lacks_are_told_before_the_build(machine: gro
     assert fetched is not None and _ground._out_of_reach(machine, str(directory), {}) == ()
     (directory / "manifest.json").write_text(codec.dumps(replace(fetched, missing={"fmt": "no such tag"})))
     assert _ground._out_of_reach(machine, str(directory), {}) == (f"fmt, which {directory} lacks",)
+    # What can't be fetched is filled by hand.
+    (directory / "manifest.json").write_text(codec.dumps(replace(fetched, missing={offline.CONAN: "a remote"})))
+    conan = {"CONAN_HOME": str(tmp_path / "conan")}
+    assert _ground._out_of_reach(machine, str(directory), conan) == (f"conan's packages, which {directory} lacks",)
+    (tmp_path / "conan" / "p").mkdir(parents=True)
+    assert _ground._out_of_reach(machine, str(directory), conan) == ()

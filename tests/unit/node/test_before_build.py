@@ -174,6 +174,7 @@ def test_an_interpreter_that_does_not_answer(tmp_path: Path) -> None:
         ({"HTTPS_PROXY": "proxy.site:8080"}, "proxy.site:8080"),
         ({"https_proxy": "http://user:pass@proxy.site"}, "proxy.site:3128"),
         ({"all_proxy": "https://proxy.site"}, "proxy.site:443"),
+        ({"https_proxy": "http://proxy.site:port"}, None),
     ],
 )
 def test_the_proxy_that_programs_would_use(environment: dict[str, str], proxy: str | None) -> None:
