@@ -129,7 +129,13 @@ class SshProcess:
             raise Dropped(f"{self._where} gave no sign of life for {DEAD_S:g} s")
         if silent > KEEPALIVE_S and (self._asked is None or not self._asked.is_alive()):
             # paramiko's own keepalive asks for no answer, so a dead peer looks alive to it.
-            self._asked = threading.Thread(
-                target=transport.global_request, args=("keepalive@openssh.com",), daemon=True
-            )
+            self._asked = threading.Thread(target=_ask, args=(transport,), daemon=True)
             self._asked.start()
+
+
+def _ask(transport: paramiko.Transport) -> None:
+    """Ask for a sign of life; on a transport that is closed meanwhile, there is none, and who waits for it sees that."""
+    from paramiko import SSHException
+
+    with contextlib.suppress(EOFError, OSError, SSHException):
+        transport.global_request("keepalive@openssh.com")

@@ -200,6 +200,7 @@ def test_refused_before_anything_is_contacted(cluster: Cluster, message: str) ->
     finally:
         if "failed" in message:
             cluster.start_controller()
+            cluster.clear()  # what an earlier test left it to remember
         site.inventory({name: {} for name in site.nodes})
     assert said.code == 1 and message in said.document["error"]["message"], said.err
     assert marks(cluster) == {}
