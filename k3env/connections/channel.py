@@ -134,7 +134,7 @@ class SshProcess:
 
 
 def _ask(transport: paramiko.Transport) -> None:
-    """Ask for a sign of life; on a transport that is closed meanwhile, there is none, and who waits for it sees that."""
+    """Ask for a sign of life; a transport that is closed meanwhile gives none, and who waits for it sees that."""
     from paramiko import SSHException
 
     with contextlib.suppress(EOFError, OSError, SSHException):
