@@ -58,8 +58,16 @@ PARTS = (("tests/unit",), ("tests", "--ignore=tests/unit"))
 """Of the tests, about as long as each other."""
 
 
+def _pytest(number: int, *words: str) -> list[str]:
+    """Return pytest's words for a part; each has a cache of its own, which knows what failed last."""
+    return [sys.executable, "-m", "pytest", "-q", "-o", f"cache_dir=.pytest_cache/part{number}", *words]
+
+
 def run_beside(*argvs: Sequence[str]) -> None:
-    """Run tools side by side; print what each said when it has ended, and fail if one did."""
+    """Run tests side by side; print what each part said when it has ended, and fail if one did.
+
+    What failed is tried once more, alone: real nodes, clusters and engines share two cores with all the others.
+    """
     with contextlib.ExitStack() as stack:
         outputs = [stack.enter_context(tempfile.TemporaryFile()) for _ in argvs]
         tools = [subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT) for argv, out in zip(argvs, outputs)]
@@ -73,8 +81,11 @@ def run_beside(*argvs: Sequence[str]) -> None:
             out.seek(0)
             sys.stdout.write(out.read().decode("utf-8", "replace"))
             sys.stdout.flush()
-    if any(codes):
-        raise Exit(code=max(codes, key=abs))
+    for argv, code in zip(argvs, codes):
+        if code == 1:
+            run(*argv, "--last-failed", "--last-failed-no-failures", "none")
+        elif code:
+            raise Exit(code=code)
 
 
 def need_programs() -> None:
@@ -99,7 +110,7 @@ def test(context, only=""):
     if only:
         run(sys.executable, "-m", "pytest", "-q", *only.split())
     else:
-        run_beside(*((sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *part) for part in PARTS))
+        run_beside(*(_pytest(number, *part) for number, part in enumerate(PARTS)))
 
 
 @task(auto_shortflags=False)

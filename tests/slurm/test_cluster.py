@@ -37,7 +37,8 @@ def test_lines_of_slurm_conf_and_nothing_left_at_its_end(slurm_bed: Bed, tmp_pat
             said = cluster.slurm("scontrol", "show", "config").stdout
             assert "ClusterName             = other\n" in said and "/opt/prolog" in said
             job = cluster.submit("a")
-            assert site.node.path("/var/log/prolog").read_text() == f"{job}\n"
+            told = site.node.path("/var/log/prolog")
+            wait_until(lambda: told.exists() and told.read_text() == f"{job}\n", 20, "the prolog has run")
             run, daemons = cluster.conf.parent, cluster.daemons
             assert len(daemons) == 2
         assert not run.exists() and not any(Path(f"/proc/{pid}").exists() for pid in daemons)

@@ -124,7 +124,7 @@ def chatty(ground: Ground) -> Seen:
     with ground.site() as site:
         site.node.path("/root/.bashrc").write_text("echo Welcome; echo warning >&2; read -t 1 answer; echo $answer\n")
         play = site.playbook(LOOK)
-        said = site.run(play, "--timeout", "5")
+        said = site.run(play, "--timeout", "20")
         site.node.path("/root/.bashrc").unlink()
         again(site, play)
         return seen(said, r"the agent did not start .*?exit code 97", "0", code=4)
