@@ -1,4 +1,4 @@
-"""A recording: a machine that answers from files, and one that writes down what it answers.
+"""A recording: a machine that answers from files alone.
 
 DIR/files/ is a tree of files, looked up by their absolute paths. DIR/commands.json lists what commands said:
 [{"argv": […], "stdout": "…", "stderr": "…", "exit_code": 0, "delay_s": 0.04}]; bytes that are no UTF-8 stand as
