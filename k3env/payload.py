@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from k3env import compiling
-from k3env.node.bundle import FILE
+from k3env.node.preflight.bundle import FILE
 
 _ONLY_TRAVELS = ("k3env/node/boot.py",)
 TRAVELS = ("__init__.py", "errors.py", "protocol", "k3", "reports", "node")

@@ -14,7 +14,7 @@ from k3env.cli.readonly import refuse_more
 from k3env.errors import UsageError
 
 if TYPE_CHECKING:
-    from k3env.node.bundle import Bundle
+    from k3env.node.preflight.bundle import Bundle
 
 DEFAULT_OUTPUT = "k3env-preflight.pyz"
 DEFAULT_PYTHON = "/usr/bin/python3"
@@ -64,7 +64,7 @@ def compiled(options: Any) -> Bundle:
     from k3env import __version__
     from k3env.cli.asked import asked
     from k3env.node import checks
-    from k3env.node.bundle import USER, Bundle, Entry
+    from k3env.node.preflight.bundle import USER, Bundle, Entry
     from k3env.playbook import compile_alone, load
     from k3env.protocol import codec
 

@@ -92,7 +92,7 @@ def _written(directory: Path, data: str) -> Path:
 
     Raises UsageError for what is no recording.
     """
-    from k3env.node.recorded import unpacked
+    from k3env.node.recordings.recorded import unpacked
 
     try:
         opened = zlib.decompressobj()
@@ -110,7 +110,7 @@ def _judged(recording: str, checks: str | None) -> int:
     """Judge a recording here, as its node would be judged; return the exit code."""
     from k3env.node import checks as known
     from k3env.node.facts import Facts
-    from k3env.node.recorded import Recorded
+    from k3env.node.recordings.recorded import Recorded
     from k3env.protocol.finding import FAIL, PASS, SKIP, UNKNOWN
     from k3env.reports import text
 

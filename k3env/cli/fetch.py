@@ -64,7 +64,7 @@ def _variables(options: Any) -> list[Variables]:
     from k3env.cli.asked import asked
     from k3env.cli.options import DEFAULT_PLAYBOOK
     from k3env.cli.who import trays, warn, who
-    from k3env.node.bundle import USER
+    from k3env.node.preflight.bundle import USER
     from k3env.playbook import compile_playbook, load, variables_alone
 
     playbook, wanted = load(options.playbook or DEFAULT_PLAYBOOK), asked(options)

@@ -46,7 +46,7 @@ def preflight(**raw: Any) -> int:
 
 def finish(fold: Fold, view: View, options: Options, header: Header, duration_s: float, meant: bool = False) -> int:
     """Print the verdict, or what was asked for instead; return the exit code."""
-    from k3env.node.telling import tell
+    from k3env.node.preflight.telling import tell
 
     outcome = fold.outcome(duration_s)
     code = exit_code(outcome, options)

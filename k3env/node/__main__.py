@@ -106,9 +106,9 @@ def run(name: str, started: float) -> int:
     if os.path.isfile(here) and not here.endswith(".py"):
         # What was compiled for this interpreter when the file was made; without it Python compiles at each start.
         sys.path.insert(0, os.path.join(sys.path[0], f"compiled-{sys.implementation.cache_tag}"))
-    from k3env.node import preflight
+    from k3env.node.preflight import entry
 
-    return preflight.main(sys.argv[1:], name, started)
+    return entry.main(sys.argv[1:], name, started)
 
 
 def supervised(name: str, started: float) -> int:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, TextIO, cast
 from k3env.errors import K3Error, Refused, TaskFailed
 from k3env.node import modules
 from k3env.node.cancel import Cancel, Cancelled
-from k3env.node.lease import LOST, Owner, nonce
-from k3env.node.leases import held, holders
+from k3env.node.leases.lease import LOST, Owner, nonce
+from k3env.node.leases.together import held, holders
 from k3env.node.machine import Machine
 from k3env.node.modules import Module
 from k3env.node.tries import Tries
@@ -33,7 +33,7 @@ from k3env.protocol.profile import Profile
 from k3env.protocol.secret import reveal, too_short
 
 if TYPE_CHECKING:
-    from k3env.node.lookout import Lookout
+    from k3env.node.privilege.lookout import Lookout
 
 UNFOLLOWED_S = 15.0
 """How long a plan that stops when nobody follows it goes on, seconds: a reconnect must fit in."""
@@ -129,7 +129,7 @@ class Performer:
         name = task.become_user or self.plan.user
         if name is None and not self.unproven:
             return self._safely(task)
-        from k3env.node import users
+        from k3env.node.privilege import users
 
         users.prove(self.unproven, self.others, self.cancel)
         self.unproven = ()
@@ -151,7 +151,8 @@ class Performer:
         with suppress(codec.DecodeError, KeyError, ImportError, ValueError):  # the task will say it
             module = modules.find(task.module)
             if module.disturbs is not Module.disturbs:
-                from k3env.node import inuse, lookout
+                from k3env.node.leases import inuse
+                from k3env.node.privilege import lookout
 
                 roots = codec.decode(module, reveal(task.parameters, self.secrets), task.module).disturbs()
                 machine = self._machine(task)
@@ -228,7 +229,7 @@ class Performer:
             message, pending = self._holders(module, task), True
             unseen = self._in_use(module, machine)
         elif changes:
-            from k3env.node.busy import refuse_busy
+            from k3env.node.leases.busy import refuse_busy
 
             unseen = refuse_busy(machine, self.start.jobs)
             changes, unsure, adopted = self._under_lease(task, module, machine, tries)
@@ -301,7 +302,7 @@ class Performer:
         roots = module.disturbs()
         if not roots or self.plan.force_in_use:
             return ()
-        from k3env.node import inuse
+        from k3env.node.leases import inuse
 
         look = inuse.seen if self.lookout is None else inuse.by(self.lookout)
         if self.plan.mode == APPLY:

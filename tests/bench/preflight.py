@@ -20,9 +20,9 @@ from typing import Any
 
 from k3env import payload
 from k3env.node import checks
-from k3env.node.bundle import Bundle, Entry
 from k3env.node.facts import read
 from k3env.node.machine import Machine
+from k3env.node.preflight.bundle import Bundle, Entry
 from k3env.protocol import codec
 from k3env.protocol.plan import Plan, Task
 from k3env.protocol.profile import Paths, Profile

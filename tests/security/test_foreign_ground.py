@@ -15,7 +15,7 @@ import pytest
 from k3env.errors import K3Error, Refused
 from k3env.node import git_content, manifest
 from k3env.node.cancel import Cancel
-from k3env.node.lease import Lease
+from k3env.node.leases.lease import Lease
 from k3env.node.machine import Machine
 from k3env.node.manifest import Manifest
 from tests.agent import Agent, task

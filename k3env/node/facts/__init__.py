@@ -100,7 +100,7 @@ class Facts:
 
     def _become(self) -> None:
         """Become the user, in a child."""
-        from k3env.node.become import DROPPED, become
+        from k3env.node.privilege.become import DROPPED, become
 
         if self._user is not None:
             self._machine.environment.update(become(self._user))

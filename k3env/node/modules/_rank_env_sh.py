@@ -6,7 +6,7 @@ PYTHONNOUSERSITE, PYTHONPATH, log level); each library's own documents for the o
 
 from __future__ import annotations
 
-from k3env.node.marking import PROGRAM
+from k3env.node.leases.marking import PROGRAM
 
 SCRIPT = r"""# Written by k3env's module rank_env: change the play, not this file.
 # Each rank sources it inside its container. Where something is not as it must be it returns 1, with a message.

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
 from urllib.parse import urlsplit
 
 from k3env.errors import K3Error, Refused, TaskFailed
-from k3env.node import snapshot
-from k3env.node.hub import DATASET, HUB, MODEL, HubFile, Repository, chosen, failure, files
 from k3env.node.modules._parameters import check_path, has_credentials
-from k3env.node.snapshot import Snapshot
+from k3env.node.web import snapshot
+from k3env.node.web.hub import DATASET, HUB, MODEL, HubFile, Repository, chosen, failure, files
+from k3env.node.web.snapshot import Snapshot
 from k3env.protocol.finding import Change, Finding
 
 if TYPE_CHECKING:
     from k3env.node.machine import Machine
-    from k3env.node.web import Web
+    from k3env.node.web.opening import Web
 
 GIB = 1 << 30
 SPARE_BYTES = GIB
@@ -86,7 +86,7 @@ class Staging:
 
         Raises Refused before anything is fetched where access, room or a shard is lacking; TaskFailed later.
         """
-        from k3env.node.download import Fetcher
+        from k3env.node.web.download import Fetcher
 
         repository = self.repository(machine)
         token = self.token or machine.environment.get("HF_TOKEN") or None
@@ -151,8 +151,8 @@ class Staging:
         return selected
 
     def _web(self, machine: Machine, repository: Repository, token: Optional[str]) -> Web:
-        from k3env.node.web import Web
-        from k3env.node.weberrors import is_loopback
+        from k3env.node.web.opening import Web
+        from k3env.node.web.weberrors import is_loopback
 
         if token and repository.endpoint.startswith("http:") and not is_loopback(repository.endpoint):
             raise Refused(
@@ -250,7 +250,7 @@ class _Book:
         """Write the record."""
         self.record = replace(self.record, proven={**self.record.proven, **self._new})
         self._next = time.monotonic() + RECORD_EVERY_S
-        from k3env.node.download import full
+        from k3env.node.web.download import full
 
         try:
             snapshot.write(self._machine, self._target, self.record)
@@ -260,8 +260,8 @@ class _Book:
 
 def _patiently(machine: Machine, ask: Callable[[], T], repository: Repository, has_token: bool) -> T:
     """Ask until there is an answer, or it would be in vain."""
-    from k3env.node.download import pause
-    from k3env.node.weberrors import WebError
+    from k3env.node.web.download import pause
+    from k3env.node.web.weberrors import WebError
 
     idle = 0
     while True:

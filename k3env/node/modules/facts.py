@@ -49,7 +49,7 @@ class Facts(Module):
         if not self.record:
             machine.tell(telling(rules, Collected(machine, profile).collect(facts)))
             return ()
-        from k3env.node.recorder import Recorder
+        from k3env.node.recordings.recorder import Recorder
 
         with tempfile.TemporaryDirectory(prefix="k3env-recording-") as directory:
             recorder = Recorder(directory, machine)
@@ -61,7 +61,7 @@ class Facts(Module):
 
 
 def _send(machine: Machine, files: dict[str, bytes]) -> None:
-    from k3env.node.recorded import packed
+    from k3env.node.recordings.recorded import packed
 
     data = base64.b85encode(zlib.compress(packed(files))).decode()
     if len(data) > RECORDING_BYTES:

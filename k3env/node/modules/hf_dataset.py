@@ -36,8 +36,8 @@ class HfDataset(Module):
     """`{secret: env:HF_TOKEN}`; unset: the node's HF_TOKEN, else none. It goes to the endpoint alone, in a header."""
 
     def __post_init__(self) -> None:
-        from k3env.node.hub import DATASET
         from k3env.node.modules import _snapshot
+        from k3env.node.web.hub import DATASET
 
         _snapshot.check(self.repo_id, self.revision, self.target, self.endpoint, DATASET)
 
@@ -60,8 +60,8 @@ class HfDataset(Module):
         self._staging().apply(machine)
 
     def _staging(self) -> Staging:
-        from k3env.node.hub import DATASET
         from k3env.node.modules._snapshot import Staging
+        from k3env.node.web.hub import DATASET
 
         return Staging(
             DATASET, self.repo_id, self.revision, self.target, self.include, (), self.endpoint, self.token, 4, 60.0

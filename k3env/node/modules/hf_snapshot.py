@@ -80,8 +80,8 @@ class HfSnapshot(Module):
         return self._staging().judge(machine)
 
     def _staging(self) -> Staging:
-        from k3env.node.hub import MODEL
         from k3env.node.modules._snapshot import Staging
+        from k3env.node.web.hub import MODEL
 
         return Staging(
             MODEL, self.repo_id, self.revision, self.target, self.include, self.exclude, self.endpoint, self.token,

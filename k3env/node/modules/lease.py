@@ -11,8 +11,8 @@ from k3env.node.modules import Module
 from k3env.protocol.finding import PASS, WARN, Change, Finding
 
 if TYPE_CHECKING:
-    from k3env.node.lease_files import Owner
-    from k3env.node.lease_look import Seen
+    from k3env.node.leases.lease_files import Owner
+    from k3env.node.leases.lease_look import Seen
     from k3env.node.machine import Machine
     from k3env.protocol.profile import Profile
 
@@ -46,7 +46,7 @@ class Lease(Module):
 
     def changes(self, machine: Machine) -> tuple[Change, ...]:
         """Return the leases that are to be removed, whether or not their owners turn out to be dead."""
-        from k3env.node.lease_look import standing
+        from k3env.node.leases.lease_look import standing
 
         if not self.remove_dead:
             return ()
@@ -60,7 +60,7 @@ class Lease(Module):
 
         Raises Refused for a living owner, and where nobody can tell, after all others are gone.
         """
-        from k3env.node import lease_look
+        from k3env.node.leases import lease_look
 
         left: list[Seen] = []
         for item in self._watched(machine, 3 * self.timeout_s):
@@ -82,7 +82,7 @@ class Lease(Module):
 
     def judge(self, machine: Machine, profile: Profile) -> tuple[Finding, ...]:
         """Tell of each lease, and each failure that the last owner left."""
-        from k3env.node.lease_look import GONE
+        from k3env.node.leases.lease_look import GONE
 
         if self.remove_dead:
             return ()
@@ -94,7 +94,7 @@ class Lease(Module):
         )
 
     def _watched(self, machine: Machine, for_s: float) -> tuple[Seen, ...]:
-        from k3env.node.lease_look import watched
+        from k3env.node.leases.lease_look import watched
 
         boot_id = machine.text(_BOOT_ID).strip()
         return watched(self.paths, boot_id, for_s, self.timeout_s, machine.cancel, machine.progress)
@@ -102,7 +102,7 @@ class Lease(Module):
     def _failures(self) -> list[Finding]:
         import os
 
-        from k3env.node.lease_files import Beside
+        from k3env.node.leases.lease_files import Beside
 
         found = []
         for path in dict.fromkeys(map(os.path.expanduser, self.paths)):
@@ -118,7 +118,7 @@ class Lease(Module):
 
 
 def _told(item: Seen) -> Finding:
-    from k3env.node.lease_look import ALIVE, DEAD
+    from k3env.node.leases.lease_look import ALIVE, DEAD
 
     owner = item.standing.owner
     states = {ALIVE: "alive: its counter moves", DEAD: "dead"}
@@ -136,7 +136,7 @@ def _told(item: Seen) -> Finding:
 
 
 def _refused(item: Seen) -> Refused:
-    from k3env.node.lease_look import ALIVE, DEAD
+    from k3env.node.leases.lease_look import ALIVE, DEAD
 
     owner = item.standing.owner
     if item.state in (ALIVE, DEAD):

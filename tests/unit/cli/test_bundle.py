@@ -15,8 +15,8 @@ import pytest
 from k3env.cli.bundle import compiled
 from k3env.cli.options import parse
 from k3env.errors import DocumentError, UsageError
-from k3env.node.bundle import FILE, USER
 from k3env.node.checks import select
+from k3env.node.preflight.bundle import FILE, USER
 from tests.unit.node.planted import place
 
 RAW: dict[str, Any] = {"playbook": "preflight", "extra_vars": []}

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from k3env import compiling, payload
-from k3env.node.bundle import FILE, Bundle, Entry
+from k3env.node.preflight.bundle import FILE, Bundle, Entry
 from k3env.protocol import codec
 from k3env.protocol.plan import Plan, Task
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from k3env.errors import UsageError
-from k3env.node.arguments import HELP, OUTPUTS, Arguments, parse
+from k3env.node.preflight.arguments import HELP, OUTPUTS, Arguments, parse
 from k3env.protocol.context import CONTEXTS
 
 

@@ -185,7 +185,7 @@ def test_a_user_that_nobody_becomes_hides_only_what_is_the_users(monkeypatch: py
         raise PermissionError(1, "Operation not permitted")
 
     roots.__annotations__["return"] = Value
-    monkeypatch.setattr("k3env.node.become.become", refuse)
+    monkeypatch.setattr("k3env.node.privilege.become.become", refuse)
     values = Facts(Machine(), Profile(), None, pwd.getpwuid(0)).collect((fine, roots, placed))
     assert values == {
         roots: Value("root's"),

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from k3env.node import drain
 from k3env.node.machine import Machine
+from k3env.node.preflight import drain
 from k3env.protocol.finding import Finding
 
 # As scontrol 22.05 prints it, on one line; shortened in the middle.

@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from k3env.node import inuse, lease, marking
 from k3env.node.facts import Facts
 from k3env.node.facts.mapped import Mapped, mapped
-from k3env.node.inuse import living
+from k3env.node.leases import inuse, lease, marking
+from k3env.node.leases.inuse import living
 from k3env.node.machine import Machine
 from k3env.node.modules.rank_env import RankEnv
 from k3env.protocol.finding import Unreadable

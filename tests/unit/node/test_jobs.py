@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from k3env.errors import Refused
-from k3env.node.busy import refuse_busy
 from k3env.node.facts import jobs as reading
 from k3env.node.facts.jobs import Job, jobs
+from k3env.node.leases.busy import refuse_busy
 from k3env.node.machine import Machine
 from k3env.protocol.finding import Unreadable
 

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from k3env.errors import Refused, TaskFailed
-from k3env.node import lease_files
 from k3env.node.cancel import Cancel, Cancelled
-from k3env.node.lease import DONE, FAILED, HELD, Lease, Owner, nonce
-from k3env.node.leases import held, holders
+from k3env.node.leases import lease_files
+from k3env.node.leases.lease import DONE, FAILED, HELD, Lease, Owner, nonce
+from k3env.node.leases.together import held, holders
 
 USR = (signal.SIGUSR1, signal.SIGUSR2)
 TIMERS: list[threading.Timer] = []

@@ -24,7 +24,7 @@ LAG_S = 15.0
 NODE = """
 import sys, time
 from k3env.node.cancel import Cancel, Cancelled
-from k3env.node.lease import HELD, Lease, Owner, nonce
+from k3env.node.leases.lease import HELD, Lease, Owner, nonce
 
 name, timeout_s, work_s, *paths = sys.argv[1:]
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from k3env.errors import Refused
-from k3env.node import lease_look
 from k3env.node.cancel import Cancel
-from k3env.node.lease_files import Beside, Owner, nonce
+from k3env.node.leases import lease_look
+from k3env.node.leases.lease_files import Beside, Owner, nonce
 from k3env.node.machine import Machine
 from k3env.node.modules.lease import Lease
 from k3env.protocol.plan import APPLY, CHECK
@@ -26,7 +26,7 @@ RUN = "20261130-081500-1f2e3d"
 HOLD = """
 import json, sys, time
 from k3env.node.cancel import Cancel
-from k3env.node.lease import Lease, Owner
+from k3env.node.leases.lease import Lease, Owner
 lease = Lease(sys.argv[1], Owner(**json.loads(sys.argv[2])), Cancel(), 1.5)
 lease.acquire(lambda *_: None)
 lease.progress("[ 42%] compiling")

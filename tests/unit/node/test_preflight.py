@@ -122,7 +122,7 @@ def test_a_defect_of_ours_stops_nothing(where: Path) -> None:
         ("raise SystemExit(2)", "a defect, nothing was stopped: SystemExit: 2"),
         ("while True: pass", "no verdict after 5 s, nothing was stopped"),
     ):
-        path = plant(where, "bad", replaced={"k3env/node/telling.py": code})
+        path = plant(where, "bad", replaced={"k3env/node/preflight/telling.py": code})
         done = run(path, "--context", "prolog")
         assert (done.returncode, done.stderr) == (0, f"k3env-preflight: {told}\n"), code
 
@@ -230,7 +230,7 @@ def test_a_damaged_file_stops_nothing_where_we_fail_open(where: Path, context: s
     path = plant(where, "fine")
     data = path.read_bytes()
     if damage == "code":
-        path.write_bytes(_without(data, where, "k3env/node/preflight.py"))
+        path.write_bytes(_without(data, where, "k3env/node/preflight/entry.py"))
     elif damage == "plan":
         path.write_bytes(_without(data, where, "k3env-bundle.json"))
     elif damage == "cut":
@@ -282,8 +282,8 @@ def test_other_pythons(where: Path, version: str) -> None:
 def test_the_time_of_a_python_that_it_was_not_compiled_for_is_all_that_differs(where: Path) -> None:
     with zipfile.ZipFile(plant(where, "fine")) as archive:
         names = archive.namelist()
-    assert any(name.startswith("compiled-") and name.endswith("/k3env/node/preflight.pyc") for name in names)
-    assert "k3env/node/preflight.py" in names and "packaging/version.py" in names
+    assert any(name.startswith("compiled-") and name.endswith("/k3env/node/preflight/entry.pyc") for name in names)
+    assert "k3env/node/preflight/entry.py" in names and "packaging/version.py" in names
 
 
 @as_root

@@ -12,8 +12,11 @@ from tests.security.other import needs_root
 
 LOOK = """
 import json, os, sys
-from k3env.node import inuse, lease, lease_look, present
-from k3env.node.lease_files import Owner
+from k3env.node.leases import inuse
+from k3env.node.leases import lease
+from k3env.node.leases import lease_look
+from k3env.node.leases import present
+from k3env.node.leases.lease_files import Owner
 
 space, node = os.readlink("/proc/self/ns/pid"), os.uname().nodename
 os.setgroups([])

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from k3env.node import checks
-from k3env.node.anonymous import Anonymous
 from k3env.node.checks import Check
 from k3env.node.facts import read
 from k3env.node.machine import Machine
-from k3env.node.recorded import COMMANDS, FILES, MACHINE, Recorded, packed, unpacked
-from k3env.node.recorder import Recorder
+from k3env.node.recordings.anonymous import Anonymous
+from k3env.node.recordings.recorded import COMMANDS, FILES, MACHINE, Recorded, packed, unpacked
+from k3env.node.recordings.recorder import Recorder
 from k3env.protocol.finding import PASS, Finding, Unreadable
 from k3env.protocol.profile import Paths, Profile
 

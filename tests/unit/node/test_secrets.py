@@ -13,7 +13,7 @@ import pytest
 from k3env.errors import TaskFailed
 from k3env.node import modules
 from k3env.node.cancel import Cancel
-from k3env.node.leases import held
+from k3env.node.leases.together import held
 from k3env.node.machine import Machine
 from k3env.node.modules import Module, _steps
 from k3env.node.modules.copy import Copy

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from k3env.errors import K3Error, Refused, TaskFailed
-from k3env.node import download, snapshot
 from k3env.node.cancel import Cancelled
-from k3env.node.hub import HubFile
 from k3env.node.machine import Machine, Space
 from k3env.node.modules.hf_dataset import HfDataset
 from k3env.node.modules.hf_snapshot import HfSnapshot
+from k3env.node.web import download, snapshot
+from k3env.node.web.hub import HubFile
 from k3env.protocol.profile import Profile
 from k3env.protocol.secret import Secret, placeholder
 from tests.agent import Agent, task
@@ -475,7 +475,7 @@ def test_too_little_room_is_seen_before_anything_comes(hub: Hub, tmp_path: Path)
 FULL = """
 import sys
 from k3env.errors import TaskFailed
-from k3env.node.hub import HubFile
+from k3env.node.web.hub import HubFile
 from k3env.node.machine import Machine, Space
 from k3env.node.modules.hf_snapshot import HfSnapshot
 class Blind(Machine):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 
 from k3env.errors import UsageError, nearest
-from k3env.node.bundle import Bundle
+from k3env.node.preflight.bundle import Bundle
 from k3env.protocol.context import CONTEXTS
 
 

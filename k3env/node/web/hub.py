@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Optional
 from urllib.parse import quote, urljoin
 
 from k3env.errors import Refused, TaskFailed
-from k3env.node.weberrors import Answered, Distrusted, WebError, shown
+from k3env.node.web.weberrors import Answered, Distrusted, WebError, shown
 from k3env.protocol.finding import Evidence
 
 if TYPE_CHECKING:
-    from k3env.node.web import Web
+    from k3env.node.web.opening import Web
 
 HUB = "https://huggingface.co"
 MODEL, DATASET = "model", "dataset"

@@ -15,17 +15,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
 from k3env.errors import Refused
-from k3env.node import present
-from k3env.node.lease import Watch
-from k3env.node.lease_files import nonce, read_json
+from k3env.node.leases import present
+from k3env.node.leases.lease import Watch
+from k3env.node.leases.lease_files import nonce, read_json
+from k3env.node.leases.marking import EVERY_S, PLACE
 from k3env.node.machine import Machine
-from k3env.node.marking import EVERY_S, PLACE
 from k3env.protocol import codec
 from k3env.protocol.finding import FAIL, UNKNOWN, WARN, Finding, Unreadable
 
 if TYPE_CHECKING:
     from k3env.node.facts.mapped import Mapped
-    from k3env.node.lookout import Lookout
+    from k3env.node.privilege.lookout import Lookout
 
 Look = Callable[[Machine, "tuple[str, ...]"], "Union[Mapped, Unreadable]"]
 

@@ -17,13 +17,13 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
 from k3env.errors import TaskFailed
-from k3env.node import hub, snapshot
-from k3env.node.hub import HubFile, Repository
-from k3env.node.weberrors import Answered, Cut, WebError, shown
+from k3env.node.web import hub, snapshot
+from k3env.node.web.hub import HubFile, Repository
+from k3env.node.web.weberrors import Answered, Cut, WebError, shown
 
 if TYPE_CHECKING:
     from k3env.node.machine import Machine
-    from k3env.node.web import Web
+    from k3env.node.web.opening import Web
 
 TRIES = 6
 """Attempts in a row that bring nothing."""

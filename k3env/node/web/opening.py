@@ -11,7 +11,7 @@ from email.message import Message
 from typing import Any, Optional, Union, cast
 from urllib.parse import urljoin, urlsplit
 
-from k3env.node.weberrors import PORTS, Answered, Cut, Distrusted, origin, shown
+from k3env.node.web.weberrors import PORTS, Answered, Cut, Distrusted, origin, shown
 
 STALL_S = 60.0
 """How long a server may send nothing."""

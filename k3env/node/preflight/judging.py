@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Optional, Union
 
-from k3env.node.bundle import Bundle, Entry
 from k3env.node.collector import Reading, collect
+from k3env.node.preflight.bundle import Bundle, Entry
 from k3env.protocol import codec
 from k3env.protocol.context import DEFAULT, severity
 from k3env.protocol.finding import SKIP, UNKNOWN, Finding, Unreadable
@@ -85,7 +85,7 @@ class Judging:
         from k3env.node.facts import Facts
         from k3env.node.machine import Machine
         from k3env.node.modules.verify import Verify
-        from k3env.node.reader import reader
+        from k3env.node.privilege.reader import reader
         from k3env.protocol.profile import Profile
 
         wanted: Profile = codec.decode(Profile, dict(self.profile))

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Callable, Optional
 
-from k3env.node import present
 from k3env.node.cancel import Cancel
-from k3env.node.lease import Watch
-from k3env.node.lease_files import Beside, Owner, Standing
+from k3env.node.leases import present
+from k3env.node.leases.lease import Watch
+from k3env.node.leases.lease_files import Beside, Owner, Standing
 
 ALIVE, DEAD, STILL, GONE = "alive", "dead", "still", "gone"
 """Its counter moved; it stood still for long enough, or its process is gone; neither was seen; it was given back."""

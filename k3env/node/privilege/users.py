@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
 from k3env.errors import Refused
-from k3env.node.become import become
 from k3env.node.cancel import Cancel
 from k3env.node.guard import Guard
+from k3env.node.privilege.become import become
 from k3env.protocol import codec
 from k3env.protocol.finding import Result
 
@@ -43,7 +43,7 @@ def perform(name: str, work: Work, emit: Emit, cancel: Cancel) -> Result:
     if entry.pw_uid == os.geteuid():
         return work.here(emit)
     if os.geteuid() != 0:
-        from k3env.node import behind_sudo
+        from k3env.node.privilege import behind_sudo
 
         return behind_sudo.perform(name, work.order(), work.others, emit, cancel)
     return _in_child(entry, work.here, emit, cancel)
@@ -56,7 +56,7 @@ def prove(names: Iterable[str], others: dict[str, Any], cancel: Cancel) -> None:
     """
     for name in names:
         if os.geteuid() not in (0, _entry(name).pw_uid):
-            from k3env.node import behind_sudo
+            from k3env.node.privilege import behind_sudo
 
             behind_sudo.prove(name, others, cancel)
 

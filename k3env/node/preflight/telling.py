@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Optional
 from k3env.errors import UsageError
 
 if TYPE_CHECKING:
-    from k3env.node.arguments import Arguments
+    from k3env.node.preflight.arguments import Arguments
     from k3env.protocol.finding import Finding
     from k3env.protocol.outcome import Outcome
 

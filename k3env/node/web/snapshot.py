@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Optional
 
-from k3env.node.hub import HubFile, Repository
+from k3env.node.web.hub import HubFile, Repository
 from k3env.protocol import codec
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
-from k3env.node.anonymous import Anonymous
 from k3env.node.machine import READ_BYTES, Machine, Space
 from k3env.node.process import Completed
-from k3env.node.recorded import COMMANDS, FILES, FORMAT, MACHINE
+from k3env.node.recordings.anonymous import Anonymous
+from k3env.node.recordings.recorded import COMMANDS, FILES, FORMAT, MACHINE
 from k3env.protocol import codec
 from k3env.protocol.profile import Profile
 

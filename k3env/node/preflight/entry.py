@@ -11,10 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, NoReturn, Optional
 
 from k3env.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, K3Error, UsageError
-from k3env.node import arguments, bundle
-from k3env.node import reader as readers
-from k3env.node.arguments import Arguments
-from k3env.node.bundle import Bundle
+from k3env.node.preflight import arguments, bundle
+from k3env.node.preflight.arguments import Arguments
+from k3env.node.preflight.bundle import Bundle
+from k3env.node.privilege import reader as readers
 from k3env.protocol.context import CONTEXTS, DEFAULT, stops
 from k3env.protocol.finding import FAIL, UNKNOWN, WARN, Result
 
@@ -96,7 +96,7 @@ def _run(found: Bundle, asked: Arguments, where: Surroundings) -> int:
     if asked.version:
         return _print(f"k3env {found.k3env}, {found.playbook}")
     if asked.list or asked.explain is not None:
-        from k3env.node import explained
+        from k3env.node.preflight import explained
 
         return _print(explained.listed(found) if asked.list else explained.check(found, str(asked.explain)))
     if where.script in CONTROLLER_SCRIPTS and asked.context is None:
@@ -106,7 +106,7 @@ def _run(found: Bundle, asked: Arguments, where: Surroundings) -> int:
             found=where.script,
             remedy="set Prolog= in slurm.conf, not PrologSlurmctld=",
         )
-    from k3env.node import telling
+    from k3env.node.preflight import telling
 
     lines: list[str] = []
     say = lines.append if asked.output_file is not None or where.fail_open else _print_now
@@ -139,7 +139,8 @@ def _run(found: Bundle, asked: Arguments, where: Surroundings) -> int:
 
 def _reduce(found: Bundle, asked: Arguments, where: Surroundings) -> int:
     """Read the lines of all nodes of a job, and tell of them together."""
-    from k3env.node import reduce, telling
+    from k3env.node import reduce
+    from k3env.node.preflight import telling
     from k3env.protocol import codec
     from k3env.protocol.plan import Plan
     from k3env.reports.document import timestamp
@@ -181,7 +182,7 @@ def _check(
     probe_dir: Optional[str],
 ) -> Outcome:
     """Run the plans, as the JSON that they are; each event is said as a line where somebody reads them."""
-    from k3env.node.judging import Judging
+    from k3env.node.preflight.judging import Judging
     from k3env.protocol import codec
     from k3env.protocol.line import BEGIN, END, FACTS, RESULT, TASK
 
@@ -247,8 +248,8 @@ def _drain(outcome: Outcome, where: Surroundings) -> None:
     stopping = tuple(item for item in outcome.findings() if stops(item))
     if not stopping:
         return
-    from k3env.node import drain
     from k3env.node.machine import Machine
+    from k3env.node.preflight import drain
 
     sys.stdout.flush()
     drain.detach(Machine(), where.node, drain.reason(stopping))

@@ -8,7 +8,7 @@ from typing import Any, Callable, Optional
 
 from k3env.errors import K3Error
 from k3env.node.cancel import Cancel
-from k3env.node.lease import DONE, FAILED, HELD, Lease, Owner
+from k3env.node.leases.lease import DONE, FAILED, HELD, Lease, Owner
 from k3env.protocol import codec
 from k3env.protocol.finding import Result
 from k3env.protocol.masking import Mask

@@ -16,7 +16,7 @@ from typing import Any, Callable, Optional
 
 from k3env.errors import Refused
 from k3env.node.cancel import Cancel
-from k3env.node.errand import DONE, GRACE_S, READY, RESULT
+from k3env.node.privilege.errand import DONE, GRACE_S, READY, RESULT
 from k3env.protocol import codec, egress
 from k3env.protocol.finding import Result
 
@@ -41,7 +41,7 @@ os.write(store, data)
 sys.path.insert(0, "/proc/self/fd/%d" % store)
 os.environ.pop("LC_ALL", None)
 os.chdir("/")
-from k3env.node import errand
+from k3env.node.privilege import errand
 errand.serve()
 """
 

@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from typing import Any, Callable, Optional, Protocol
 
 from k3env.errors import Refused
-from k3env.node import lease_files, present
 from k3env.node.cancel import Cancel
-from k3env.node.lease_files import UNKNOWN, Beside, Owner, Standing, nonce
+from k3env.node.leases import lease_files, present
+from k3env.node.leases.lease_files import UNKNOWN, Beside, Owner, Standing, nonce
 
 TIMEOUT_S = 30.0
 HELD, FAILED, DONE = "held", "failed", "done"
