@@ -13,6 +13,7 @@ from typing import IO, Optional
 
 from k3env.errors import UsageError
 from k3env.node import across
+from k3env.protocol.context import STEP
 from k3env.protocol.event import Event, checked, loads
 from k3env.protocol.finding import FAIL, Finding
 from k3env.protocol.folding import fold as folded
@@ -25,7 +26,7 @@ EVENTS = "k3env.event/"
 EVENT_SCHEMA = f"{EVENTS}1"
 _HOST = re.compile(r"[A-Za-z0-9_.:-]{1,253}")
 """What a node may be called: hostname(7), and an address. Its name goes to a terminal, and into node sets."""
-STEP = "srun --ntasks-per-node=1 k3env-preflight.pyz --output jsonl | k3env-preflight.pyz reduce"
+PIPE = f"{STEP} --output jsonl | k3env-preflight.pyz reduce"
 
 
 @dataclass
@@ -122,7 +123,7 @@ def _nodes(
     if not wanted:
         told = ["nothing from any node"]
     if told:
-        remedy = f"see srun's own messages for these nodes, and run it once on each, the same file: {STEP}"
+        remedy = f"see srun's own messages for these nodes, and run it once on each, the same file: {PIPE}"
         return Finding("across.nodes", FAIL, "fail", "across", expected=count, found="; ".join(told), remedy=remedy)
     return Finding("across.nodes", "pass", "fail", "across", found=count)
 

@@ -110,7 +110,4 @@ def _recipe(serves: ByHost[Optional[Serve]], profile: Profile) -> Optional[Recip
         except KeyError:
             return None
     found = _configured(serves)
-    if found is None or found.ranks is None:
-        return None
-    experts = found.number("moe_expert_parallel_size") or 1
-    return recipes.recognised(found.ranks, experts, found.get("enable_attention_dp") is True)
+    return found.recipe if found is not None else None

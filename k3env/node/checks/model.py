@@ -198,14 +198,12 @@ def recipe(serve: Optional[Serve], profile: Profile) -> Finding:
         return skip(NO_SERVE if serve is None else "see model.serve_config")
     if serve.ranks is None:
         return skip("tensor_parallel_size stands on the command line of trtllm-serve")
-    experts = serve.number("moe_expert_parallel_size") or 1
-    attention_dp = serve.get("enable_attention_dp") is True
-    found = recipes.recognised(serve.ranks, experts, attention_dp)
+    found = serve.recipe
     if found is None:
-        attention = "data parallel" if attention_dp else "not data parallel"
+        attention = "data parallel" if serve.attention_dp else "not data parallel"
         return fail(
             expected=" or ".join(item.name for item in recipes.RECIPES),
-            found=f"{serve.ranks} ranks, experts over {experts}, attention {attention}",
+            found=f"{serve.ranks} ranks, experts over {serve.experts}, attention {attention}",
             remedy="see the recipes in examples/kimi_k3; this one was not validated",
             subject=serve.path,
         )

@@ -8,7 +8,7 @@ from k3env.k3 import platforms
 from k3env.node.checks import check, fail, passed, skip
 from k3env.node.facts import build as builds
 from k3env.node.facts.build import Build
-from k3env.node.facts.kernels import Bindings, Kernels, bindings, kernels
+from k3env.node.facts.compiled import Bindings, Kernels, bindings, kernels
 from k3env.protocol.finding import Finding
 from k3env.protocol.profile import Profile
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Optional, Union
 
+from k3env.k3 import recipes
+from k3env.k3.recipes import Recipe
 from k3env.node import plainyaml
 from k3env.node.facts import deadline
 from k3env.node.machine import Machine
@@ -42,6 +44,21 @@ class Serve:
     def ranks(self) -> Optional[int]:
         """Return how many GPUs it is for; None where the command line says it."""
         return self.number("tensor_parallel_size")
+
+    @property
+    def experts(self) -> int:
+        """Return over how many GPUs the experts are spread."""
+        return self.number("moe_expert_parallel_size") or 1
+
+    @property
+    def attention_dp(self) -> bool:
+        """Return whether attention is data parallel."""
+        return self.get("enable_attention_dp") is True
+
+    @property
+    def recipe(self) -> Optional[Recipe]:
+        """Return the recipe that it is one of; None where it is of none, or the command line decides."""
+        return recipes.recognised(self.ranks, self.experts, self.attention_dp) if self.ranks is not None else None
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Optional
 
 from k3env.node.machine import Machine
 
-_PLACES = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf", "/etc/slurm-llnl/slurm.conf")
+PLACES = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf", "/etc/slurm-llnl/slurm.conf")
 """Debian's and RHEL's, that of a configless slurmd, and that of older Debians."""
 _FILES = 64
 
@@ -35,7 +35,7 @@ class Config:
 def config(machine: Machine) -> Optional[Config]:
     """Read slurm.conf; None where there is none: a node without Slurm, or a client that asks slurmctld for it."""
     given = machine.environment.get("SLURM_CONF")
-    path = next((place for place in ([given] if given else _PLACES) if machine.is_file(place)), None)
+    path = next((place for place in ([given] if given else PLACES) if machine.is_file(place)), None)
     if path is None:
         return None
     values: dict[str, str] = {}

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from k3env.k3 import build as k3
 from k3env.node import git_content
-from k3env.node.facts import egress, system
+from k3env.node.facts import egress, slurm_config, system
 from k3env.node.facts.gpu import Gpu, gpus
 from k3env.node.facts.script import Script
 from k3env.node.facts.toolchain import Toolchain
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 GITHUB = "github.com:443"
 INDEXES = ("pypi.org:443", "download.pytorch.org:443")
 """From where the first configuration and its requirements come. Source: 3rdparty and requirements.txt."""
-SLURM = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf")
 
 
 def look(
@@ -141,7 +140,7 @@ def _login_node(machine: Machine) -> Optional[str]:
     """
     if "SLURM_JOB_ID" in machine.environment:
         return None
-    config = next((path for path in SLURM if machine.is_file(path)), None)
+    config = next((path for path in slurm_config.PLACES if machine.is_file(path)), None)
     if config is None:
         return None
     if not _sees_all(machine):

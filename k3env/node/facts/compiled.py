@@ -1,4 +1,4 @@
-"""Kernels: which architectures the built library really holds, by cuobjdump where that is there."""
+"""What was compiled: the architectures whose kernels a library really holds, and what its bindings were built for."""
 
 from __future__ import annotations
 

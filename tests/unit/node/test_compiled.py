@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from k3env.node import checks
-from k3env.node.facts import kernels as facts
+from k3env.node.facts import compiled as facts
 from k3env.node.machine import Machine
 from k3env.protocol.container import Container
 from k3env.protocol.finding import Finding, Unreadable
