@@ -52,11 +52,12 @@ class Machine:
         cancel: Optional[Cancel] = None,
         on_progress: Optional[Callable[[str, Optional[float]], object]] = None,
         mask: Optional[Mask] = None,
+        answers: Optional[int] = None,
     ) -> None:
         """`name` stands in log names: "RUN-HOST-TASK". `environment` is added to the process's own.
 
         `number` is the node's place among those of its play, from 0. `mask` hides secrets in whatever commands say, in
-        logs and in progress.
+        logs and in progress. `answers` is the file that holds what was asked once in this run; see answers.once.
         """
         self.overlay = overlay
         self.name = name
@@ -80,13 +81,21 @@ class Machine:
         self._on_facts: Optional[Callable[[dict[str, Any]], object]] = None
         self.compared = False
         self._on_commit: Optional[Callable[[], None]] = None
-        self._answers: Optional[dict[str, Any]] = None
+        self._told: Optional[dict[str, Any]] = None
+        self._answers = answers
         self._swept = False
 
     @property
     def simulated(self) -> bool:
         """Whether this is a node of the sandbox."""
         return self.overlay is not None
+
+    @property
+    def answers(self) -> int:
+        """The file of what was asked once; see answers.once. Those who are to share it ask for it before they fork."""
+        if self._answers is None:
+            self._answers = os.memfd_create("k3env-answers")
+        return self._answers
 
     @property
     def recorded(self) -> bool:
@@ -389,14 +398,14 @@ class Machine:
 
     def _answer(self, key: str, default: Any) -> Any:
         """Return what a simulated node says of itself where no file could: machine.json in its overlay."""
-        if self._answers is None:
-            self._answers = {}
+        if self._told is None:
+            self._told = {}
             if self.overlay is not None:
                 import json
 
                 with contextlib.suppress(FileNotFoundError):
-                    self._answers = json.loads(self.read("/machine.json"))
-        return self._answers.get(key, default)
+                    self._told = json.loads(self.read("/machine.json"))
+        return self._told.get(key, default)
 
 
 def _is_program(path: str) -> bool:

@@ -58,6 +58,8 @@ class Performer:
     """Processes of other users, by name, where this run is not root's."""
     lookout: Optional[Lookout] = None
     """Who may look at everyone's processes, where this process gave up being root."""
+    answers: int = field(default_factory=lambda: os.memfd_create("k3env-answers"))
+    """The file of what is asked once in this run, which tasks in forks share."""
 
     @classmethod
     def begin(
@@ -324,6 +326,7 @@ class Performer:
             common=self.start.run,
             cancel=self.cancel,
             on_progress=lambda text, fraction: self._progress(task, text, fraction),
+            answers=self.answers,
         )
         if not self.pending:
             machine.on_facts(lambda facts: self._facts(task, facts), compared=self.start.peers > 1)

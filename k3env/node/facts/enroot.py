@@ -75,6 +75,18 @@ def enroot(machine: Machine) -> Enroot:
     return Enroot(True, by_pyxis, places, (source, Evidence("enroot's directories", excerpt=excerpt(told.encode()))))
 
 
+def setting(machine: Machine, name: str) -> str:
+    """Return one of enroot's directories as enroot itself takes it, started by this user.
+
+    Raises ValueError for a configuration that can only be told by running it.
+    """
+    values = {**_DEFAULTS, **_configured(machine)[0], **machine.environment}
+    path = os.path.normpath(expanded(values[name], values))
+    if not os.path.isabs(path):
+        raise ValueError(f"{path} is no absolute path")
+    return path
+
+
 def expanded(text: str, values: dict[str, str], depth: int = 0) -> str:
     """Return a setting as the shell would: variables, their defaults, and the user's number.
 

@@ -62,7 +62,7 @@ class Architecture:
 
     here: str
     image: Union[Optional[str], Unreadable] = None
-    """None: no image file is named."""
+    """None: no image file is named, nor a container that enroot has."""
     source: tuple[Evidence, ...] = ()
 
 
@@ -108,11 +108,11 @@ def unpacker(machine: Machine) -> Unpacker:
 
 @deadline(10.0)
 def architecture(machine: Machine, profile: Profile) -> Architecture:
-    """Read for which CPUs a shell in the image is, from its ELF header."""
+    """Read for which CPUs a shell in the image, or in enroot's container of that name, is, from its ELF header."""
     here = machine.architecture()
     path = file(profile)
     if path is None:
-        return Architecture(here)
+        return _of_directory(machine, profile.container, here)
     if machine.which("unsquashfs") is None:
         return Architecture(here, Unreadable("no unsquashfs in PATH: it is in the package squashfs-tools"))
     if not machine.is_file(path):
@@ -124,6 +124,17 @@ def architecture(machine: Machine, profile: Profile) -> Architecture:
         why = "no answer in time" if done.timed_out else excerpt(done.stderr).rpartition("\n")[2] or "no shell in it"
         return Architecture(here, Unreadable(f"no program could be read from {path}: {why}", source), (source,))
     return Architecture(here, found, (source,))
+
+
+def _of_directory(machine: Machine, container: Container, here: str) -> Architecture:
+    """Read the shell of a container that enroot has by name, which is a directory."""
+    from k3env.node.facts import enroot_root
+
+    shell = enroot_root.shell(machine, container)
+    if shell is None:
+        return Architecture(here)
+    found, source = _machine(machine.read(shell, 64)), Evidence(shell)
+    return Architecture(here, found or Unreadable(f"{shell} is no program", source), (source,))
 
 
 def file(profile: Profile) -> Optional[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Optional
 
 from k3env.k3.pins import normalised
-from k3env.node import manifest
+from k3env.node import answers, manifest
 from k3env.node.container import wrap
 from k3env.node.facts import image as images
 from k3env.node.machine import Machine
@@ -65,7 +65,8 @@ def key(machine: Machine, container: Container) -> str:
     """Return what tells an image from others of its name, the same on all nodes; "" where nothing does.
 
     A copy of a squashfs is known by its superblock, another file by size and time; an image of docker's or podman's by
-    its digest, for which the engine is asked, and no container started. A container that enroot has by name may change.
+    its digest, for which the engine is asked once in a run, and no container started. A container that enroot has by
+    name may change, and has none.
     """
     if container.engine == "enroot":
         found = images.look(machine, container)
@@ -76,6 +77,10 @@ def key(machine: Machine, container: Container) -> str:
         return ""
     if "@sha256:" in container.image:
         return container.image.partition("@sha256:")[2]
+    return answers.once(machine, f"{container.engine} image {container.image}", lambda: _digest(machine, container))
+
+
+def _digest(machine: Machine, container: Container) -> str:
     words = (container.engine, "image", "inspect", "--format", "{{.Id}}", container.image)
     done = machine.run(words, timeout_s=_KEY_S)
     digest = _DIGEST.fullmatch(done.text.strip())
@@ -83,9 +88,14 @@ def key(machine: Machine, container: Container) -> str:
 
 
 def recorded(machine: Machine, root: str, container: Container) -> Optional[ImagePackages]:
-    """Return what is known of this very image; None: nothing."""
+    """Return what is known of this very image; None: nothing.
+
+    A container that enroot has by name is a directory: what it has installed is read there.
+    """
     if container.engine == "none":
         return None
+    if container.engine == "enroot" and images.named(container) is None:
+        return _read(machine, container)
     try:
         found = codec.loads(ImagePackages, machine.text(path(root)))
     except (OSError, ValueError):
@@ -93,6 +103,16 @@ def recorded(machine: Machine, root: str, container: Container) -> Optional[Imag
     if not isinstance(found, ImagePackages) or found.format != FORMAT or found.image != container.image:
         return None
     return found if found.key and found.key == key(machine, container) else None
+
+
+def _read(machine: Machine, container: Container) -> Optional[ImagePackages]:
+    from k3env.node.facts import enroot_root
+
+    try:
+        found = enroot_root.brought(machine, container)
+    except OSError:
+        return None
+    return None if found is None else ImagePackages(container.image, "", found.python, found.versions)
 
 
 def ensure(machine: Machine, root: str, container: Container, environment: Mapping[str, str]) -> ImagePackages:
@@ -103,12 +123,28 @@ def ensure(machine: Machine, root: str, container: Container, environment: Mappi
     found = recorded(machine, root, container)
     if found is None:
         found = ask(machine, root, container, environment)
-        if found.key:
-            machine.make(os.path.dirname(path(root)))
-            machine.commit()
-            text = json.dumps(codec.encode(found), indent=1, sort_keys=True)
-            machine.write(path(root), f"{text}\n".encode())
+        _keep(machine, root, found)
     return found
+
+
+def learn(machine: Machine, root: str, container: Container, python: str, versions: Mapping[str, str]) -> None:
+    """Record what was said of an image by a container that was started for something else, if it isn't known."""
+    if recorded(machine, root, container) is None:
+        _keep(machine, root, _made(container, key(machine, container), python, versions))
+
+
+def _keep(machine: Machine, root: str, found: ImagePackages) -> None:
+    if found.key:
+        machine.make(os.path.dirname(path(root)))
+        machine.commit()
+        text = json.dumps(codec.encode(found), indent=1, sort_keys=True)
+        machine.write(path(root), f"{text}\n".encode())
+
+
+def _made(container: Container, which: str, python: str, versions: Mapping[str, str]) -> ImagePackages:
+    named = {normalised(name): str(version) for name, version in versions.items()}
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return ImagePackages(container.image, which, str(python), named, now)
 
 
 def ask(machine: Machine, root: str, container: Container, environment: Mapping[str, str]) -> ImagePackages:
@@ -122,8 +158,6 @@ def ask(machine: Machine, root: str, container: Container, environment: Mapping[
     try:
         # An image may greet before it does anything.
         python, versions = json.loads(done.text.splitlines()[-1] if done.ok else "")
-        named = {normalised(name): str(version) for name, version in versions.items()}
+        return _made(container, which, python, versions)
     except (ValueError, IndexError, TypeError, AttributeError):
         raise NoAnswer(done) from None
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    return ImagePackages(container.image, which, str(python), named, now)

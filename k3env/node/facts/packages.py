@@ -105,7 +105,7 @@ class Sites:
     def version(self, name: str) -> Optional[str]:
         """Return the version of a distribution, the environment's own before its base's."""
         found = self._info(name)
-        return self._image.get(normalised(name)) if found is None else _version(self._machine, *found)
+        return self._image.get(normalised(name)) if found is None else version_of(self._machine, *found)
 
     def distribution(self, name: str) -> Optional[Distribution]:
         """Read a distribution, the environment's own before its base's."""
@@ -123,7 +123,7 @@ class Sites:
             if place is not None:
                 vcs = _direct_url(self._machine, os.path.join(*place)).get("vcs_info")
                 commit = vcs.get("commit_id") if isinstance(vcs, dict) else None
-                found[name] = _version(self._machine, *place) + (f" @ {commit}" if commit else "")
+                found[name] = version_of(self._machine, *place) + (f" @ {commit}" if commit else "")
             elif normalised(name) in self._image:
                 found[name] = self._image[normalised(name)]
         return found
@@ -215,7 +215,7 @@ def read(machine: Machine, site: str, info: str, is_own: bool = True) -> Distrib
     match = _INFO.match(info)
     return Distribution(
         normalised(match["name"] if match else info.rpartition(".")[0]),
-        _version(machine, site, info),
+        version_of(machine, site, info),
         directory,
         direct.get("url"),
         vcs.get("commit_id") if isinstance(vcs, dict) else None,
@@ -226,7 +226,8 @@ def read(machine: Machine, site: str, info: str, is_own: bool = True) -> Distrib
     )
 
 
-def _version(machine: Machine, site: str, info: str) -> str:
+def version_of(machine: Machine, site: str, info: str) -> str:
+    """Return the version of a distribution by the name of its metadata directory, or by what lies in it."""
     match = _INFO.match(info)
     if match:
         return match["version"]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Optional, Union
 
+from k3env.k3 import build
 from k3env.node.container import wrap
 from k3env.node.machine import Machine
 from k3env.protocol.container import Container
@@ -60,7 +62,30 @@ def package(name):
     except Exception:
         return None
 
+def installed():
+    # What stands first in the search path is what is imported.
+    found = {}
+    for item in metadata.distributions():
+        try:
+            found.setdefault(str(item.metadata["Name"]), item.version)
+        except Exception:
+            continue
+    return found
+
+def helped(script):
+    # Its own flags, asked in this container: another one would have to be started for them.
+    if not os.path.isfile(script):
+        return None
+    try:
+        done = subprocess.run([sys.executable, script, "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              stdin=subprocess.DEVNULL, timeout=240, cwd=writable,
+                              env=dict(os.environ, COLUMNS="200"))
+        return [done.returncode, done.stdout.decode("utf-8", "replace")[-65536:]]
+    except Exception as error:
+        return [1, str(error)]
+
 mark, tools, packages, writable = sys.argv[1], sys.argv[2].split(), sys.argv[3].split(), sys.argv[4]
+script = sys.argv[5]
 homes = [home for home in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda") if home]
 static = any(glob.glob(os.path.join(home, where, "libnvrtc_static.a")) for home in homes
              for where in ("lib64", "lib", "targets/*/lib"))
@@ -76,6 +101,8 @@ print(mark + json.dumps({
     "externally_managed": bool(glob.glob(os.path.join(sys.prefix, "lib", "python*", "EXTERNALLY-MANAGED")))
     and not overruled(),
     "writable": os.access(writable, os.W_OK | os.X_OK) if writable else True,
+    "installed": installed(),
+    "help": helped(script),
 }))
 """
 
@@ -103,6 +130,10 @@ class Toolchain:
     set."""
     writable: bool = True
     """Whether the checkout can be written to from there."""
+    installed: dict[str, str] = field(default_factory=dict)
+    """Version by name of all that this python3 has installed."""
+    help: Optional[tuple[int, str]] = None
+    """Exit code and words of the build script's --help, asked there; None: there is no script."""
     source: Evidence = Evidence("")
 
 
@@ -111,7 +142,8 @@ def toolchain(
 ) -> Union[Toolchain, Unreadable]:
     """Ask python3, where the build would run, for all of it at once."""
     around = dict(environment or {})
-    words = ("python3", "-I", "-c", _PROGRAM, MARK, " ".join(TOOLS), " ".join(PACKAGES), repo)
+    script = os.path.join(repo, build.SCRIPT)
+    words = ("python3", "-I", "-c", _PROGRAM, MARK, " ".join(TOOLS), " ".join(PACKAGES), repo, script)
     argv = wrap(container, words, repo=repo, environment=around, name=machine.name)
     done = machine.run(argv, timeout_s=ASK_S, environment=around)
     shown = Evidence(" ".join((*argv[: len(argv) - len(words)], "python3 …")), done.exit_code, done.evidence().excerpt)
@@ -145,5 +177,7 @@ def _read(told: Mapping[str, Any], source: Evidence) -> Toolchain:
         told["ngc_pytorch"],
         bool(told["externally_managed"]),
         bool(told["writable"]),
+        {str(name): str(version) for name, version in told["installed"].items()},
+        None if told["help"] is None else (int(told["help"][0]), str(told["help"][1])),
         source,
     )

@@ -19,6 +19,7 @@ from k3env.node.facts import script as scripts
 from k3env.node.facts import toolchain as toolchains
 from k3env.node.modules import _before_build, _ground, _own_disk, _steps
 from k3env.node.modules._pip import ENVIRONMENT, Pip, refuse_moves, usable
+from k3env.node.process import Completed
 from k3env.protocol.finding import Unreadable
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from k3env.node.modules._before_build import Ground
     from k3env.node.modules._own_disk import OwnDisk
     from k3env.node.modules.trtllm_build import TrtllmBuild
-
-_HELP_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -167,6 +166,8 @@ class Work:
                 id="trtllm.no_python", evidence=(found.evidence,) if found.evidence else (),
             )  # fmt: skip
         self._asked.append(found)
+        if self.wanted.container.engine != "none":
+            image_packages.learn(self.machine, self.root, self.wanted.container, found.python, found.installed)
         return found
 
     def _refuse_ground(self, found: Build, toolchain: Toolchain) -> None:
@@ -224,15 +225,16 @@ class Work:
         return ("--build_dir", self._objects)
 
     def _flags(self) -> frozenset[str]:
-        words = wrap(
-            self.wanted.container, (self._python(), k3.SCRIPT, "--help"), repo=self.root, name=self.machine.name
-        )
-        environment = {**self._environment(), "COLUMNS": "200"}
-        done = self.machine.run(words, timeout_s=_HELP_S, cwd=self.root, environment=environment)
-        if not done.ok:
+        """Return the flags of the build script, by its own word.
+
+        Raises TaskFailed where it says none.
+        """
+        code, text = self.toolchain().help or (1, f"there is no {k3.SCRIPT}")
+        if code != 0:
+            words = (self._python(), k3.SCRIPT, "--help")
             step = _steps.Step(f"ask {k3.SCRIPT} for its flags", words, "build")
-            raise _steps.failed(self.machine, step, done)
-        return checkout.flags(done.text)
+            raise _steps.failed(self.machine, step, Completed(words, code, self.machine.mask.text(text).encode()))
+        return checkout.flags(text)
 
     def _has_half_fmha(self, found: Build) -> bool:
         """Return whether attention kernels lie there that no build has finished, and the script can't tell."""

@@ -29,13 +29,14 @@ def serve() -> None:
     os.set_blocking(waker, False)
     signal.set_wakeup_fd(wakes)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    answers = os.memfd_create("k3env-answers")
     say(READY, None, {"uid": os.geteuid()})
     rest = b""
     while True:
         order, rest = _next(rest)
         if order is None:
             return
-        gone = _performed(order, waker)
+        gone = _performed(order, waker, answers)
         say(DONE, None, {})
         if gone:
             return
@@ -63,11 +64,11 @@ def _next(rest: bytes) -> tuple[Optional[dict[str, Any]], bytes]:
         rest += data
 
 
-def _performed(order: dict[str, Any], waker: int) -> bool:
+def _performed(order: dict[str, Any], waker: int, answers: int) -> bool:
     """Perform an order; return whether who gave it is gone. Whatever comes meanwhile asks for its end."""
     pid = os.fork()
     if not pid:
-        _perform(order)
+        _perform(order, answers)
     gone = False
     patience: Optional[float] = None
     while True:
@@ -86,7 +87,7 @@ def _performed(order: dict[str, Any], waker: int) -> bool:
             patience = GRACE_S
 
 
-def _perform(order: dict[str, Any]) -> None:
+def _perform(order: dict[str, Any], answers: int) -> None:
     from k3env.node.cancel import Cancel
     from k3env.node.performer import Performer
 
@@ -100,6 +101,7 @@ def _perform(order: dict[str, Any]) -> None:
             os.environ.setdefault(name, value)
         # Nobody else's task is performed here: when_unfollowed is the matter of who gave the order.
         performer = Performer.begin(order["start"], order["plan"], order["secrets"], "", say, cancel)
+        performer.answers = answers
         performer.pending = bool(order["pending"])
         say(RESULT, None, codec.encode(performer.here(codec.decode(Task, order["task"]))))
         code = 0
