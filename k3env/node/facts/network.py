@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Optional, Union
 from urllib.parse import urlsplit
 
 from k3env.node.facts import deadline
+from k3env.node.facts import egress as ways
 from k3env.node.machine import Machine
 from k3env.protocol.finding import Evidence, Unreadable, excerpt
 from k3env.protocol.profile import Profile
@@ -26,7 +28,6 @@ _CONNECT = 'exec 3<>"/dev/tcp/$1/$2"'
 _CUBINS = "FLASHINFER_CUBIN_DIR"
 _MIRROR = "FLASHINFER_CUBINS_REPOSITORY"
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-_PROXIES = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 
 
 @dataclass(frozen=True)
@@ -127,8 +128,7 @@ def egress(machine: Machine, profile: Profile) -> Union[Egress, Unreadable]:
         return Egress(reason, {}, ())
     if machine.which("bash") is None:
         return Unreadable("no bash to open a connection with")
-    proxy = next((machine.environment[name] for name in _PROXIES if machine.environment.get(name)), None)
-    targets = [_address(proxy, 3128)] if proxy else _hosts(machine, profile)
+    targets = list(dict.fromkeys(_through(host, machine.environment) for host in _hosts(machine, profile)))
     failed, reached, sources = {}, [], []
     for target in targets[:MOST_HOSTS]:
         host, _, port = target.rpartition(":")
@@ -179,6 +179,20 @@ def _hosts(machine: Machine, profile: Profile) -> list[str]:
     mirror = machine.environment.get(_MIRROR)
     cubins = _address(mirror, 443) if mirror else CUBIN_HOST
     return list(dict.fromkeys(cubins if host == CUBIN_HOST else host for host in profile.system.egress_hosts))
+
+
+def _through(host: str, environment: Mapping[str, str]) -> str:
+    """Return what ranks connect to for a host, HOST:PORT: the proxy, unless no_proxy takes the host out.
+
+    They are Requests, which is urllib3. Raises ValueError for a proxy that is none.
+    """
+    proxy = ways.of_environment("https", environment)
+    if proxy is None or ways.bypasses(host.rpartition(":")[0].strip("[]"), environment):
+        return host
+    address = ways.proxy_address(proxy[0], ways.URLLIB3_PORTS, 80)
+    if address is None:
+        raise ValueError(f"{proxy[1]} is no proxy's URL: {proxy[0].rpartition('@')[2]}")
+    return address
 
 
 def _address(url: str, port: int) -> str:

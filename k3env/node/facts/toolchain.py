@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from k3env.k3 import build
 from k3env.node.container import wrap
+from k3env.node.facts import egress
+from k3env.node.facts.egress import Configured
 from k3env.node.machine import Machine
 from k3env.protocol.container import Container
 from k3env.protocol.finding import Evidence, Unreadable
@@ -34,7 +36,7 @@ PACKAGES = (
 
 # Runs in an image's own Python, with nothing but the standard library. Values come by argv.
 _PROGRAM = r"""
-import glob, json, os, platform, re, shutil, subprocess, sys
+import configparser, glob, json, os, platform, re, shutil, subprocess, sys
 from importlib import metadata
 
 def said(*argv):
@@ -55,6 +57,53 @@ def overruled():
     # Variables and all of pip's files: an image may allow what its distribution forbids.
     told = said(sys.executable, "-m", "pip", "config", "list")
     return bool(re.search(r"break-system-packages\s*=\s*'?(?:1|true|yes|on)\b", told, re.I))
+
+def bare(url):
+    return re.sub(r"//[^/@\s]*@", "//", url)
+
+def ways(urls):
+    # git itself says what it makes of a URL, and which proxy it takes there; an empty one is none.
+    found = {}
+    for url in urls:
+        after = (quiet("git", "ls-remote", "--get-url", url) or url).strip()
+        proxy = quiet("git", "config", "--get-urlmatch", "http.proxy", after)
+        found[url] = [bare(after), None if proxy is None else bare(proxy.strip())]
+    return found
+
+def quiet(*argv):
+    try:
+        none = subprocess.DEVNULL
+        done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=none, stdin=none, timeout=20, cwd="/")
+        return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else None
+    except Exception:
+        return None
+
+def pip_files():
+    # In the order in which later ones win. Source: pip's documentation, "Configuration".
+    home, told = os.path.expanduser("~"), os.environ.get("PIP_CONFIG_FILE")
+    if told == os.devnull:
+        return []
+    shared = (os.environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":")
+    own = [os.path.join(home, ".pip"), os.path.join(os.environ.get("XDG_CONFIG_HOME") or home + "/.config", "pip")]
+    if told and os.path.exists(told):
+        own = []
+    places = [os.path.join(place, "pip") for place in shared] + ["/etc"] + own + [sys.prefix]
+    return [os.path.join(place, "pip.conf") for place in places] + ([told] if told else [])
+
+def pip_options():
+    found = {"global": {}, "install": {}}
+    for path in pip_files():
+        parser = configparser.RawConfigParser()
+        try:
+            parser.read(path, encoding="utf-8")
+        except Exception:
+            continue
+        for section in found:
+            if parser.has_section(section):
+                for key, value in parser.items(section):
+                    found[section][key.lstrip("-").replace("_", "-")] = bare(value)
+    both = dict(found["global"], **found["install"])
+    return {key: both[key] for key in ("index-url", "proxy", "no-index") if key in both}
 
 def package(name):
     try:
@@ -85,7 +134,7 @@ def helped(script):
         return [1, str(error)]
 
 mark, tools, packages, writable = sys.argv[1], sys.argv[2].split(), sys.argv[3].split(), sys.argv[4]
-script = sys.argv[5]
+script, urls = sys.argv[5], sys.argv[6:]
 homes = [home for home in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda") if home]
 static = any(glob.glob(os.path.join(home, where, "libnvrtc_static.a")) for home in homes
              for where in ("lib64", "lib", "targets/*/lib"))
@@ -103,6 +152,7 @@ print(mark + json.dumps({
     "writable": os.access(writable, os.W_OK | os.X_OK) if writable else True,
     "installed": installed(),
     "help": helped(script),
+    "ways": {"git": ways(urls) if urls else {}, "pip": pip_options() if urls else {}},
 }))
 """
 
@@ -134,16 +184,22 @@ class Toolchain:
     """Version by name of all that this python3 has installed."""
     help: Optional[tuple[int, str]] = None
     """Exit code and words of the build script's --help, asked there; None: there is no script."""
+    ways: Configured = Configured()
+    """How git and pip would reach out, by their own files; empty where nobody asked."""
     source: Evidence = Evidence("")
 
 
 def toolchain(
-    machine: Machine, container: Container, repo: str, environment: Optional[Mapping[str, str]] = None
+    machine: Machine,
+    container: Container,
+    repo: str,
+    environment: Optional[Mapping[str, str]] = None,
+    urls: Sequence[str] = (),
 ) -> Union[Toolchain, Unreadable]:
-    """Ask python3, where the build would run, for all of it at once."""
+    """Ask python3, where the build would run, for all of it at once; `urls` are repositories that git would clone."""
     around = dict(environment or {})
     script = os.path.join(repo, build.SCRIPT)
-    words = ("python3", "-I", "-c", _PROGRAM, MARK, " ".join(TOOLS), " ".join(PACKAGES), repo, script)
+    words = ("python3", "-I", "-c", _PROGRAM, MARK, " ".join(TOOLS), " ".join(PACKAGES), repo, script, *urls)
     argv = wrap(container, words, repo=repo, environment=around, name=machine.name)
     done = machine.run(argv, timeout_s=ASK_S, environment=around)
     shown = Evidence(" ".join((*argv[: len(argv) - len(words)], "python3 …")), done.exit_code, done.evidence().excerpt)
@@ -179,5 +235,6 @@ def _read(told: Mapping[str, Any], source: Evidence) -> Toolchain:
         bool(told["writable"]),
         {str(name): str(version) for name, version in told["installed"].items()},
         None if told["help"] is None else (int(told["help"][0]), str(told["help"][1])),
+        egress.read(told["ways"]),
         source,
     )

@@ -223,7 +223,7 @@ def _egress(ground: Ground) -> Optional[Finding]:
     return _problem(
         "egress", "the hosts that the first configuration downloads from",
         f"not reached: {', '.join(ground.unreachable)}",
-        "set https_proxy, or fill the caches on a host with egress: invoke fetch",
+        "set https_proxy (variable egress), or fill a directory on a host with egress: invoke fetch; then offline_dir",
     )  # fmt: skip
 
 

@@ -157,7 +157,8 @@ class Work:
         """
         if self._asked:
             return self._asked[0]
-        found = toolchains.toolchain(self.machine, self.wanted.container, self.root, self._environment())
+        urls = () if self.wanted.offline is not None else _ground.sources(self.machine, self.root)[0]
+        found = toolchains.toolchain(self.machine, self.wanted.container, self.root, self._environment(), urls)
         if isinstance(found, Unreadable):
             raise TaskFailed(
                 found.reason, expected="python3 that starts where the build runs",

@@ -18,12 +18,14 @@ from k3env.protocol.finding import Unreadable
 
 if TYPE_CHECKING:
     from k3env.node.facts.build import Build
+    from k3env.node.facts.egress import Configured
     from k3env.node.machine import Machine, Space
     from k3env.node.modules.trtllm_build import TrtllmBuild
 
-GITHUB = "github.com:443"
-INDEXES = ("pypi.org:443", "download.pytorch.org:443")
+GITHUB = "https://github.com"
+INDEXES = ("https://pypi.org/simple", "https://download.pytorch.org/whl")
 """From where the first configuration and its requirements come. Source: 3rdparty and requirements.txt."""
+FETCHED = "3rdparty/fetch_content.json"
 
 
 def look(
@@ -57,7 +59,7 @@ def look(
         min(known, default=None),
         _torch(machine, wanted.repo),
         _own_torch(machine, wanted.repo, toolchain.python),
-        _out_of_reach(machine, wanted.offline, {**machine.environment, **environment}) if fetches else (),
+        _out_of_reach(machine, wanted, {**machine.environment, **environment}, toolchain.ways) if fetches else (),
         None if wanted.on_login_node else _login_node(machine),
         wanted.build_root,
     )
@@ -90,32 +92,31 @@ def _own_torch(machine: Machine, repo: str, python: str) -> bool:
     return machine.is_dir(os.path.join(repo, f".venv-{python}", "lib", f"python{python}", "site-packages", "torch"))
 
 
-def _out_of_reach(machine: Machine, directory: Optional[str], environment: dict[str, str]) -> tuple[str, ...]:
+def sources(machine: Machine, repo: str) -> tuple[tuple[str, ...], bool]:
+    """Return the repositories that CMake would clone, and whether it would fetch archives too."""
+    path = os.path.join(repo, FETCHED)
+    urls, archives = egress.source_urls(machine.text(path) if machine.is_file(path) else None, GITHUB)
+    return urls or (f"{GITHUB}/",), archives
+
+
+def _out_of_reach(
+    machine: Machine, wanted: TrtllmBuild, environment: dict[str, str], configured: Configured
+) -> tuple[str, ...]:
     """Return what the first configuration would look for and not find: hosts, or sources in the offline directory."""
-    if directory is None:
-        return egress.unreached((GITHUB, *_indexes(environment)), environment)
+    if wanted.offline is None:
+        urls, archives = sources(machine, wanted.repo)
+        ways = [*egress.for_git(urls, environment, configured), *egress.for_pip(INDEXES, environment, configured)]
+        ways += [egress.for_cmake(urlsplit(GITHUB).netloc, environment)] if archives else []
+        return egress.unreached(ways)
     from k3env.node import offline
 
-    missing = dict(offline.use(machine, directory).fetched.missing)
+    missing = dict(offline.use(machine, wanted.offline).fetched.missing)
     home = environment.get("CONAN_HOME")
     if home and machine.is_dir(os.path.join(home, "p")):
         missing.pop(
             offline.CONAN, None
         )  # Filled by hand, as its reason says; source: conan's cache, p/ holds packages.
-    return tuple(f"{name}, which {directory} lacks" for name in missing)
-
-
-def _indexes(environment: dict[str, str]) -> tuple[str, ...]:
-    """Return where packages come from; where the site has an index of its own, pip passes over one it can't reach."""
-    url = environment.get("PIP_INDEX_URL")
-    if not url:
-        return INDEXES
-    try:
-        parts = urlsplit(url)
-        port = parts.port or (80 if parts.scheme == "http" else 443)
-    except ValueError:
-        return ()  # What pip says of it is told when it is asked.
-    return (f"{parts.hostname}:{port}",) if parts.hostname else ()
+    return tuple(f"{name}, which {wanted.offline} lacks" for name in missing)
 
 
 def _is_filled(environment: dict[str, str]) -> bool:

@@ -123,15 +123,20 @@ def test_sources_that_the_directory_lacks_are_told_before_the_build(
     from dataclasses import replace
 
     from k3env.node import offline
+    from k3env.node.facts import egress
     from k3env.node.modules import _ground
 
+    def lacking(**environment: str) -> tuple[str, ...]:
+        wanted = TrtllmBuild("/repo", "1" * 40, offline=str(directory))
+        return _ground._out_of_reach(machine, wanted, environment, egress.Configured())
+
     fetched = offline.read(machine, str(directory))
-    assert fetched is not None and _ground._out_of_reach(machine, str(directory), {}) == ()
+    assert fetched is not None and lacking() == ()
     (directory / "manifest.json").write_text(codec.dumps(replace(fetched, missing={"fmt": "no such tag"})))
-    assert _ground._out_of_reach(machine, str(directory), {}) == (f"fmt, which {directory} lacks",)
+    assert lacking() == (f"fmt, which {directory} lacks",)
     # What can't be fetched is filled by hand.
     (directory / "manifest.json").write_text(codec.dumps(replace(fetched, missing={offline.CONAN: "a remote"})))
-    conan = {"CONAN_HOME": str(tmp_path / "conan")}
-    assert _ground._out_of_reach(machine, str(directory), conan) == (f"conan's packages, which {directory} lacks",)
+    conan = str(tmp_path / "conan")
+    assert lacking(CONAN_HOME=conan) == (f"conan's packages, which {directory} lacks",)
     (tmp_path / "conan" / "p").mkdir(parents=True)
-    assert _ground._out_of_reach(machine, str(directory), conan) == ()
+    assert lacking(CONAN_HOME=conan) == ()

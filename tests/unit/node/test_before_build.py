@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from k3env.k3.build import GIB
-from k3env.node.facts import egress
 from k3env.node.facts.gpu import Gpu
 from k3env.node.facts.script import Script
 from k3env.node.facts.toolchain import Toolchain, toolchain
@@ -164,52 +163,6 @@ def test_an_interpreter_that_does_not_answer(tmp_path: Path) -> None:
     (tmp_path / "python3").chmod(0o755)
     found = toolchain(Machine(environment={"PATH": f"{tmp_path}:/usr/bin:/bin"}), Container(), "/")
     assert isinstance(found, Unreadable) and "exit code 3: broken" in found.reason
-
-
-@pytest.mark.parametrize(
-    ("environment", "proxy"),
-    [
-        ({}, None),
-        ({"https_proxy": "http://proxy.site:3128"}, "proxy.site:3128"),
-        ({"HTTPS_PROXY": "proxy.site:8080"}, "proxy.site:8080"),
-        ({"https_proxy": "http://user:pass@proxy.site"}, "proxy.site:3128"),
-        ({"all_proxy": "https://proxy.site"}, "proxy.site:443"),
-        ({"https_proxy": "http://proxy.site:port"}, None),
-    ],
-)
-def test_the_proxy_that_programs_would_use(environment: dict[str, str], proxy: str | None) -> None:
-    assert egress.proxy_of(environment) == proxy
-
-
-def test_what_can_not_be_reached_is_named() -> None:
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        here = f"127.0.0.1:{server.getsockname()[1]}"
-        with socket.socket() as closed:
-            closed.bind(("127.0.0.1", 0))
-            gone = f"127.0.0.1:{closed.getsockname()[1]}"
-            assert egress.unreached((here, gone), {}) == (gone,)
-            assert egress.unreached(("github.com:443",), {"https_proxy": f"http://{here}"}) == ()
-            assert egress.unreached((here,), {"https_proxy": f"http://{gone}"}) == (f"{gone} (the proxy)",)
-
-
-INDEXES = [
-    ({}, ("pypi.org:443", "download.pytorch.org:443")),
-    ({"PIP_INDEX_URL": "https://name:word@pypi.site/simple"}, ("pypi.site:443",)),
-    ({"PIP_INDEX_URL": "http://pypi.site/simple"}, ("pypi.site:80",)),
-    ({"PIP_INDEX_URL": "http://[::1]:8080/simple"}, ("::1:8080",)),
-    ({"PIP_INDEX_URL": "file:///srv/wheels"}, ()),
-    ({"PIP_INDEX_URL": "http://pypi.site:port/simple"}, ()),
-]
-
-
-@pytest.mark.parametrize(("environment", "asked"), INDEXES)
-def test_a_site_with_its_own_index_needs_no_other(
-    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], asked: tuple[str, ...]
-) -> None:
-    monkeypatch.setattr(egress, "unreached", lambda hosts, around: tuple(hosts))
-    assert _ground._out_of_reach(Machine(), None, environment) == ("github.com:443", *asked)
 
 
 def test_room_is_looked_for_where_the_objects_go(tmp_path: Path) -> None:

@@ -112,12 +112,30 @@ def test_a_mirror_stands_in_for_the_host_of_cubins(node: Node, listener: socket.
     [
         ("https://mirror/x", 443, "mirror:443"),
         ("http://mirror/x", 443, "mirror:80"),
-        ("http://me:word@proxy/", 3128, "proxy:3128"),
-        ("proxy:8080", 3128, "proxy:8080"),
     ],
 )
 def test_addresses_of_urls(url: str, port: int, address: str) -> None:
     assert network._address(url, port) == address
+
+
+@pytest.mark.parametrize(
+    ("environment", "through"),
+    [
+        ({"https_proxy": "http://me:word@proxy/"}, "proxy:80"),
+        ({"HTTPS_PROXY": "proxy:8080"}, "proxy:8080"),
+        ({"all_proxy": "https://proxy"}, "proxy:443"),
+        ({"https_proxy": "http://proxy:3128", "no_proxy": "localhost,.site"}, "mirror.site:443"),
+        ({"https_proxy": ""}, "mirror.site:443"),
+    ],
+)
+def test_ranks_take_the_proxy_that_requests_takes(environment: dict[str, str], through: str) -> None:
+    assert network._through("mirror.site:443", environment) == through
+
+
+def test_a_proxy_that_is_none_is_told_without_its_password() -> None:
+    with pytest.raises(ValueError, match="https_proxy is no proxy's URL") as caught:
+        network._through("mirror.site:443", {"https_proxy": "http://me:word@proxy:port"})
+    assert "word" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["https://", "http://me:word@:1/", "http://a:99999999/"])
