@@ -104,6 +104,7 @@ def as_json(found: Recognised, variables: Variables) -> dict[str, Any]:
         "venv": _venv_rule(script),
         "environments": list(found.environments),
         "flashinfer": {
+            "guides": list(checkout.guides),
             "asked_for": checkout.asks_for_fork,
             "commit": checkout.fork_commit,
             "pin": checkout.flashinfer_pin,
@@ -117,7 +118,6 @@ def as_json(found: Recognised, variables: Variables) -> dict[str, Any]:
 def as_text(found: Recognised, variables: Variables) -> str:
     """Return all of it for people."""
     checkout, script = found.checkout, found.script
-    fork = f"asks for the fork at {checkout.fork_commit or 'a commit that it does not name'}"
     rows = [
         ("commit", checkout.commit or "no git checkout"),
         ("version", checkout.version or "not said"),
@@ -125,7 +125,7 @@ def as_text(found: Recognised, variables: Variables) -> str:
         ("submodules", "fetched by the script" if script.fetches_submodules else "must be there before"),
         ("environment", _venv_rule(script)),
         ("there now", ", ".join(found.environments) or "none"),
-        ("FlashInfer", fork if checkout.asks_for_fork else "asks for none of its own"),
+        ("FlashInfer", _fork(checkout)),
         ("its pin", checkout.flashinfer_pin or "none in requirements.txt"),
     ]
     width = max(len(name) for name, _ in rows)
@@ -140,6 +140,14 @@ def _venv_rule(script: Script) -> str:
 
     rule = ".venv-X.Y in the checkout, by python3's version"
     return f"{rule}; with {ages.BUILD_ROOT} ROOT, ROOT/venv-X.Y" if script.has(ages.BUILD_ROOT) else rule
+
+
+def _fork(checkout: Checkout) -> str:
+    if not checkout.guides:
+        return "no guide for Kimi K3 in this checkout says what it needs"
+    if not checkout.asks_for_fork:
+        return "asks for none of its own"
+    return f"asks for the fork at {checkout.fork_commit or 'a commit that it does not name'}"
 
 
 def _wants_fork(found: Recognised, variables: Variables) -> bool:

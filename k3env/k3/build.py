@@ -5,6 +5,7 @@ Source of the artefacts and of the places: scripts/build_wheel.py, read at sever
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Optional
 
@@ -25,6 +26,9 @@ GUIDES = (
     "docs/source/deployment-guide/deployment-guide-for-kimi-k3-on-trtllm.md",
 )
 """Where a checkout says whether it needs the FlashInfer fork."""
+
+FETCHED = ("3rdparty/fetch_content.json", "3rdparty/CMakeLists.txt")
+"""Where a checkout names what CMake fetches, the newer ages in the first."""
 
 GIB = 1 << 30
 JOB_BYTES = 4 * GIB
@@ -67,7 +71,12 @@ ARTEFACTS = (
     Artefact("tensorrt_llm/libs/nvshmem/*.so.*", "nvshmem", _DEEP_EP),
     Artefact("tensorrt_llm/flash_mla_cpp_tllm.*.so", "flash_mla_cpp_tllm", _FLASH_MLA),
     Artefact("tensorrt_llm/flash_mla/", "flash_mla", _FLASH_MLA),
+    # What the sparse attention of newer ages compiles at run time; setup.py refuses without it.
+    Artefact("3rdparty/fmha_sm100/", '"3rdparty" / "fmha_sm100"'),
 )
+
+_BEYOND = 200
+"""No architecture has such a number: families are 8 to 12."""
 
 RECORDED = (
     *(item.pattern for item in ARTEFACTS if item.pattern.endswith((".so", ".*"))),
@@ -83,16 +92,19 @@ def arch_problem(arch: str) -> Optional[str]:
 
     Source: cpp/cmake/modules/cuda_configuration.cmake; "70-real": scripts/build_wheel.py.
     """
-    items = [item.strip() for item in arch.split(";")]
-    if any(item.startswith("70") for item in items):
-        return "Volta (70) is not supported any more; Kimi K3 runs on 103-real and 100-real"
+    items = arch.split(";")
+    old = [item for item in items if re.match(r"[1-7][0-9]a?(-real)?\Z", item.strip())]
+    if old:
+        what = "Volta (70)" if old[0].strip().startswith("70") else f"an architecture before Ampere ({old[0].strip()})"
+        return f"{what} is not supported; Kimi K3 runs on 103-real and 100-real"
     for item in items:
         if item in ("native", "all") and len(items) == 1:
             continue
         try:
-            if item in ("native", "all"):
+            if item in ("native", "all") or item != item.strip():
                 raise ValueError
-            architectures(item)
+            if max(map(int, architectures(item))) >= _BEYOND:
+                raise ValueError
         except ValueError:
             meant = _meant(item)
             return (
@@ -104,8 +116,8 @@ def arch_problem(arch: str) -> Optional[str]:
 
 def _meant(item: str) -> Optional[str]:
     """Return the architecture that a compute capability or a compiler's name of one stands for: 10.3, sm_103, 103f."""
-    digits = "".join(char for char in item if char.isdigit())
-    return f"{digits}-real" if 2 <= len(digits) <= 3 else None
+    digits = "".join(char for char in item if char in "0123456789")
+    return f"{digits}-real" if 80 <= int(digits or 0) < _BEYOND else None
 
 
 def build_jobs(cpus: int, *bounds: Optional[int]) -> int:

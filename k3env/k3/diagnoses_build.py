@@ -61,7 +61,7 @@ BUILD = (
     ),
     Diagnosis(
         "build.arch",
-        r"Unrecognized CUDA architecture|Including PTX in compiled binary is unsupported|Volta architecture is depr",
+        r"Un(?:recognized|supported) CUDA architecture|Including PTX in compiled binary|Volta architecture is depr",
         "CMake refuses the CUDA architecture",
         "set trtllm_arch to 103-real (GB300, B300) or 100-real (GB200, B200)",
         "cpp/cmake/modules/cuda_configuration.cmake",

@@ -94,7 +94,7 @@ KINDS = (
 OPEN_MODULE_SINCE: Capability = (10, 0)
 """GPUs from here on are driven by NVIDIA's open kernel module alone. Source: NVIDIA's driver README, open modules."""
 
-_ARCH = re.compile(r"(\d{2,})a?(?:-real)?\Z")
+_ARCH = re.compile(r"([1-9][0-9]+)a?(?:-real)?\Z")
 
 
 def platform(capability: Capability) -> Optional[Platform]:

@@ -41,6 +41,15 @@ def submodule_paths(machine: Machine, root: str) -> list[str]:
     return [path for path in paths if not os.path.isabs(path) and ".." not in path.split("/")]
 
 
+def left_out(machine: Machine, root: str, paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Return those paths that HEAD's commit has and that are not there: a sparse checkout, or removed by hand."""
+    absent = [path for path in paths if not machine.exists(os.path.join(root, path))]
+    if not absent:
+        return ()
+    listed = git.answer(machine, root, "ls-files", "-z", "--", *absent).decode("utf-8", "surrogateescape")
+    return tuple(filter(None, listed.split("\0")))
+
+
 def lfs_pointers(machine: Machine, root: str) -> tuple[str, ...]:
     """Return the files of Git LFS whose pointer lies in their place."""
 

@@ -12,8 +12,11 @@ if TYPE_CHECKING:
 
     from k3env.node.facts.packages import Distribution
     from k3env.node.facts.venv import Venv
+    from k3env.node.machine import Machine
 
 _VCS = re.compile(r"(git|hg|svn|bzr)\+")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_EGG = re.compile(r"#(?:.*&)?egg=([A-Za-z0-9][A-Za-z0-9._-]*)")
 _PINNED = re.compile(r"git\+.+@([0-9a-f]{40})(?:#.*)?")
 
 
@@ -34,6 +37,52 @@ def parse(text: str) -> Requirement:
             f"found {needed.url!r}"
         )
     return needed
+
+
+def lines(text: str) -> tuple[str, ...]:
+    """Return the requirements that a requirements file lists: no comments, no options, continued lines joined.
+
+    Source: pip, requirements file format.
+    """
+    found = []
+    for line in re.sub(r"\\\r?\n", "", text).splitlines():
+        plain = re.sub(r"(?:^|\s)#.*", "", line).strip()
+        # Options of one requirement, such as --hash, stand after it.
+        plain = re.split(r"\s+-{1,2}[A-Za-z]", plain)[0]
+        if plain and not plain.startswith("-"):
+            found.append(plain)
+    return tuple(found)
+
+
+def name_of(line: str) -> Optional[str]:
+    """Return the name that a line of a requirements file requires, as indexes compare it; None: it says none."""
+    match = _EGG.search(line) if "://" in line.partition("@")[0] else _NAME.match(line)
+    return normalised(match[1] if match.re is _EGG else match[0]) if match else None
+
+
+def line_of(machine: Machine, text: str, name: str, python: Optional[str] = None) -> Optional[str]:
+    """Return the line of a requirements file that requires a package here; None where none does.
+
+    One and the same package may stand there several times, each with a marker. `python`: the version it is for.
+    """
+    here = (line for line in lines(text) if name_of(line) == name and _holds(machine, line, python))
+    return next(here, None)
+
+
+def _holds(machine: Machine, line: str, python: Optional[str]) -> bool:
+    if ";" not in line:
+        return True
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        marker = Requirement(line).marker
+    except InvalidRequirement:
+        return True  # Told where it is judged.
+    around = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix", "extra": ""}
+    around["platform_machine"] = machine.architecture()
+    if python is not None:
+        around.update(python_version=python, python_full_version=f"{python}.0")
+    return marker is None or marker.evaluate(around)
 
 
 def commit_of(needed: Requirement) -> Optional[str]:

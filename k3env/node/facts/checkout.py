@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Optional
 
 from k3env.k3 import build
-from k3env.k3.pins import FLASHINFER, normalised
-from k3env.node import git
+from k3env.k3.pins import FLASHINFER
+from k3env.node import git, guide, requirements
 from k3env.node.machine import Machine
 from k3env.protocol.finding import Evidence
 from k3env.protocol.profile import Profile
 
-_FORK = re.compile(r"flashinfer[^\n]*git\+\S+?(?:@([0-9a-f]{7,40}))?[\"'\s\\]", re.IGNORECASE)
-_FLAG = re.compile(r"(?<![\w-])--[a-zA-Z][\w-]*|(?<![\w-])-[a-zA-Z](?![\w-])")
+_FLAG = re.compile(r"(?<![\w-])--?[a-zA-Z][\w-]*")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class Checkout:
     """HEAD; None: it is no git checkout."""
     version: Optional[str] = None
     """Of tensorrt_llm/version.py."""
+    guides: tuple[str, ...] = build.GUIDES
+    """Those of its README and guide for Kimi K3 that are there; none: nothing says what it asks for."""
     asks_for_fork: bool = False
     """Whether its README or guide installs FlashInfer from a git repository."""
     fork_commit: Optional[str] = None
@@ -45,50 +47,50 @@ def checkout(machine: Machine, profile: Profile) -> Optional[Checkout]:
 def recognise(machine: Machine, root: str) -> Checkout:
     """Read what a checkout is and asks for."""
     version = re.search(r"(?m)^__version__\s*=\s*[\"']([^\"']+)", _text(machine, root, build.VERSION))
-    asked, commit, where = _fork(machine, root)
+    there = tuple(name for name in build.GUIDES if machine.is_file(os.path.join(root, name)))
+    asked, where = _fork(machine, root)
     read = (where,) if where else build.GUIDES
     return Checkout(
         root,
         git.head(machine, root),
         version[1] if version else None,
-        asked,
-        commit,
-        _pin(_text(machine, root, build.REQUIREMENTS)),
+        there,
+        asked is not None,
+        asked.commit if asked is not None else None,
+        requirements.line_of(machine, _text(machine, root, build.REQUIREMENTS), FLASHINFER),
         tuple(Evidence(os.path.join(root, name)) for name in read),
     )
 
 
 def asks_for_fork(machine: Machine, root: str) -> bool:
     """Return whether a checkout's README or guide installs FlashInfer from a git repository."""
-    return _fork(machine, root)[0]
+    return _fork(machine, root)[0] is not None
 
 
-def names_fork(guide: str) -> bool:
+def names_fork(text: str) -> bool:
     """Return whether the text of a README or guide installs FlashInfer from a git repository."""
-    return _FORK.search(guide + "\n") is not None
+    return guide.fork(text) is not None
 
 
 def flags(text: str) -> frozenset[str]:
-    """Return the flags that the --help of a checkout's build_wheel.py lists."""
-    return frozenset(_FLAG.findall(text))
+    """Return the flags that the --help of a checkout's build_wheel.py lists.
+
+    Those that a description speaks of are none; one that is laid out in another way is searched as a whole.
+    Source: argparse, whose heads of options stand two columns in, at any width.
+    """
+    plain = _COLOUR.sub("", text)
+    usage, _, rest = plain.partition("\n\n")
+    heads = [re.split(r"\s{2,}", line.strip())[0] for line in rest.splitlines() if re.match(r" {2}-", line)]
+    found = _FLAG.findall("\n".join((usage, *heads))) if heads else _FLAG.findall(plain)
+    return frozenset(found)
 
 
-def _fork(machine: Machine, root: str) -> tuple[bool, Optional[str], Optional[str]]:
-    for guide in build.GUIDES:
-        match = _FORK.search(_text(machine, root, guide) + "\n")
-        if match:
-            return True, match[1], guide
-    return False, None, None
-
-
-def _pin(requirements: str) -> Optional[str]:
-    """Return the line that pins FlashInfer; lines of options and comments are passed over."""
-    for line in requirements.splitlines():
-        text = line.partition("#")[0].strip()
-        name = re.match(r"[A-Za-z0-9._-]+", text)
-        if name and not text.startswith("-") and normalised(name[0]) == FLASHINFER:
-            return text
-    return None
+def _fork(machine: Machine, root: str) -> tuple[Optional[guide.Fork], Optional[str]]:
+    for name in build.GUIDES:
+        found = guide.fork(_text(machine, root, name))
+        if found is not None:
+            return found, name
+    return None, None
 
 
 def _text(machine: Machine, root: str, name: str) -> str:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass, field
 from typing import Optional
 
 from k3env.k3 import build as k3
-from k3env.k3.pins import MATCHED, normalised
+from k3env.k3.pins import MATCHED
+from k3env.node import requirements
 from k3env.node.facts import packages as installed
 from k3env.node.facts import venv as venvs
 from k3env.node.machine import Machine
 from k3env.protocol.finding import Evidence
 from k3env.protocol.profile import Profile
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True)
@@ -38,14 +36,9 @@ def pinned(machine: Machine, profile: Profile) -> Optional[Pinned]:
         return None
     sites = installed.sites(machine, venv, repo, profile.container)
     path = os.path.join(repo, k3.REQUIREMENTS)
-    lines = machine.text(path).splitlines() if machine.is_file(path) else []
-    wanted = {}
-    for line in lines:
-        text = line.partition("#")[0].strip()
-        # Lines of options, such as --extra-index-url and -c, are no requirements.
-        name = None if text.startswith("-") else _NAME.match(text)
-        if name is not None and normalised(name[0]) in MATCHED:
-            wanted[normalised(name[0])] = text
+    text = machine.text(path) if machine.is_file(path) else ""
+    lines = {name: requirements.line_of(machine, text, name, venv.version) for name in MATCHED}
+    wanted = {name: line for name, line in lines.items() if line is not None}
     found = {name: version for name in wanted if (version := sites.version(name)) is not None}
     told = "\n".join(f"{name} {version}" for name, version in found.items())
     return Pinned(

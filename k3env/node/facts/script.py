@@ -106,7 +106,7 @@ def _filled(text: ast.JoinedStr, variable: str, value: str) -> str:
 
 def _fetches(machine: Machine, root: str) -> bool:
     """Return whether CMake downloads sources: FetchContent in the files that are read first."""
-    for name in ("3rdparty/fetch_content.json", "3rdparty/CMakeLists.txt", "cpp/CMakeLists.txt"):
+    for name in (*build.FETCHED, build.CMAKE_LISTS):
         path = os.path.join(root, name)
         if machine.is_file(path) and (name.endswith(".json") or "FetchContent" in machine.text(path)):
             return True

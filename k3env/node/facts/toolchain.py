@@ -122,13 +122,14 @@ def installed():
     return found
 
 def helped(script):
-    # Its own flags, asked in this container: another one would have to be started for them.
+    # Its own flags, asked in this container: another one would have to be started for them. argparse of Python 3.14
+    # colours its help, also into a pipe where FORCE_COLOR is set.
     if not os.path.isfile(script):
         return None
     try:
         done = subprocess.run([sys.executable, script, "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               stdin=subprocess.DEVNULL, timeout=240, cwd=writable,
-                              env=dict(os.environ, COLUMNS="200"))
+                              env=dict(os.environ, COLUMNS="200", NO_COLOR="1", PYTHON_COLORS="0"))
         return [done.returncode, done.stdout.decode("utf-8", "replace")[-65536:]]
     except Exception as error:
         return [1, str(error)]

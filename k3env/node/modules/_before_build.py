@@ -61,13 +61,15 @@ class Ground:
     """Why this looks like a login node."""
     objects: Optional[str] = None
     """The directory for objects, if it is not in the checkout."""
+    left_out: tuple[str, ...] = ()
+    """Files of the commit that the build or the choice of FlashInfer needs, and that are not checked out."""
 
 
 def problems(ground: Ground) -> tuple[Finding, ...]:
     """Return all that keeps a build from ending well, as failed findings."""
     rules = (
-        _image, _python, _gpus, _tools, _torch, _prompt, _writable, _pointers, _submodules, _space, _memory, _egress,
-        _login,
+        _image, _python, _gpus, _tools, _torch, _prompt, _writable, _sources, _pointers, _submodules, _space, _memory,
+        _egress, _login,
     )  # fmt: skip
     return tuple(finding for rule in rules if (finding := rule(ground)) is not None)
 
@@ -169,6 +171,15 @@ def _writable(ground: Ground) -> Optional[Finding]:
     return _problem(
         "writable", f"{ground.repo} writable where the build runs", "it can't be written to from there",
         "mount it read-write, and build as the user who owns it: set k3_user",
+    )  # fmt: skip
+
+
+def _sources(ground: Ground) -> Optional[Finding]:
+    if not ground.left_out:
+        return None
+    return _problem(
+        "sources", "the whole commit checked out", f"left out: {', '.join(ground.left_out)}",
+        f"git -C {ground.repo} sparse-checkout disable; then git -C {ground.repo} checkout -- {ground.left_out[0]}",
     )  # fmt: skip
 
 

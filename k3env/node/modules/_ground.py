@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING, Optional
 from urllib.parse import urlsplit
 
 from k3env.k3 import build as k3
-from k3env.node import git_content
+from k3env.node import git_content, requirements
 from k3env.node.facts import egress, slurm_config, system
 from k3env.node.facts.gpu import Gpu, gpus
 from k3env.node.facts.script import Script
@@ -57,11 +56,12 @@ def look(
         git_content.absent_submodules(machine, wanted.repo),
         wanted.jobs,
         min(known, default=None),
-        _torch(machine, wanted.repo),
+        _torch(machine, wanted.repo, toolchain.python),
         _own_torch(machine, wanted.repo, toolchain.python),
         _out_of_reach(machine, wanted, {**machine.environment, **environment}, toolchain.ways) if fetches else (),
         None if wanted.on_login_node else _login_node(machine),
         wanted.build_root,
+        git_content.left_out(machine, wanted.repo, (k3.CMAKE_LISTS, *k3.GUIDES)),
     )
 
 
@@ -81,11 +81,9 @@ def _space(machine: Machine, path: str) -> Optional[Space]:
         return None
 
 
-def _torch(machine: Machine, repo: str) -> Optional[str]:
+def _torch(machine: Machine, repo: str, python: str) -> Optional[str]:
     path = os.path.join(repo, k3.REQUIREMENTS)
-    lines = machine.text(path).splitlines() if machine.is_file(path) else []
-    found = (line.partition("#")[0].strip() for line in lines)
-    return next((line for line in found if re.match(r"torch\s*[<>=!~]", line)), None)
+    return requirements.line_of(machine, machine.text(path), "torch", python) if machine.is_file(path) else None
 
 
 def _own_torch(machine: Machine, repo: str, python: str) -> bool:

@@ -101,6 +101,13 @@ BROKEN = [
     ),
     ("few inodes", {"space": Space(900 * GIB, 1000)}, "space", "1000 inodes", "df -i"),
     ("more jobs than memory", {"jobs": 72, "memory_bytes": 64 * GIB}, "memory", "64 GiB free", "set trtllm_jobs to 16"),
+    (
+        "a sparse checkout",
+        {"left_out": ("cpp/CMakeLists.txt",)},
+        "sources",
+        "left out: cpp/CMakeLists.txt",
+        "sparse-checkout disable",
+    ),
     ("no way out", {"unreachable": ("github.com:443",)}, "egress", "github.com:443", "https_proxy"),
     ("a login node", {"login_node": "a login node: …"}, "login", "a login node", "trtllm_on_login_node: true"),
 ]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from k3env.k3 import pins
-from k3env.node import manifest
+from k3env.node import git_content, manifest
 from k3env.node.facts.checkout import Checkout, asks_for_fork, checkout, flags, recognise
 from k3env.protocol import codec
 from k3env.protocol.profile import Paths, Profile
@@ -98,6 +98,40 @@ def test_flags_are_those_that_help_lists() -> None:
         "--job_count",
     }
     assert flags(text) == expected
+
+
+NO_FLAGS = """usage: build_wheel.py [-h] [-ccache]
+                      [--yes]
+
+Builds; --trt_root is gone.
+
+\x1b[1;34moptions:\x1b[0m
+  \x1b[1;32m-h\x1b[0m, \x1b[1;36m--help\x1b[0m  show this, as -? did
+  \x1b[1;32m-ccache\x1b[0m    instead of --use_ccache
+  \x1b[1;36m--yes\x1b[0m      no question; what
+              --force was, and
+              -y
+"""
+
+
+def test_flags_in_colour_and_in_a_narrow_terminal() -> None:
+    assert flags(NO_FLAGS) == {"-h", "--help", "-ccache", "--yes"}, "those that a description speaks of are none"
+
+
+def test_a_help_that_is_laid_out_in_another_way_is_searched() -> None:
+    assert flags("Usage: build\n\nOptions\n│ --yes  -y   no question │\n") == {"--yes", "-y"}
+
+
+@pytest.mark.parametrize("cone", [("scripts",), ("scripts", "examples")])
+def test_what_a_sparse_checkout_leaves_out(cone: tuple[str, ...], tmp_path: Path, machine: Watched) -> None:
+    repo = tmp_path / "repo"
+    commit(repo, "it", **{"cpp/CMakeLists.txt": "", "examples/kimi_k3/README.md": STEP, "scripts/x": ""})
+    names = ("cpp/CMakeLists.txt", "examples/kimi_k3/README.md", "docs/never.md")
+    assert git_content.left_out(machine, str(repo), names) == ()
+    ground.run("git", "-C", repo, "sparse-checkout", "set", *cone)
+    expected = names[:1] if "examples" in cone else names[:2]
+    assert git_content.left_out(machine, str(repo), names) == expected
+    assert recognise(machine, str(repo)).guides == (names[1:2] if "examples" in cone else ())
 
 
 def test_a_manifest_is_read_as_it_was_written(tmp_path: Path, machine: Watched) -> None:

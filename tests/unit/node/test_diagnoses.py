@@ -130,6 +130,18 @@ def test_colours_and_unknown_words() -> None:
         ("70-real", "Volta"),
         ("", "found ''"),
         ("103-real,100-real", "found '103-real,100-real'"),
+        # CMake takes no white space around an item, and no number that begins with 0.
+        ("103-real; 100-real", "did you mean 100-real?"),
+        ("103-real ", "did you mean 103-real?"),
+        ("0103-real", "found '0103-real'"),
+        ("\uff11\uff10\uff13", "found"),
+        ("75-real", "before Ampere (75-real)"),
+        ("52", "before Ampere"),
+        ("1003-real", "found '1003-real'"),
+        ("700", "found '700'"),
+        ("80", None),
+        ("121-real", None),
+        ("103a", None),
     ],
 )
 def test_architectures_that_cmake_takes(arch: str, problem: str | None) -> None:
@@ -172,7 +184,7 @@ def test_not_protected(name: str) -> None:
     assert not pins.is_protected(name)
 
 
-def test_artefacts_are_patterns_in_the_package() -> None:
+def test_artefacts_are_patterns_in_the_checkout() -> None:
     for item in build.ARTEFACTS:
-        assert item.pattern.startswith("tensorrt_llm/"), item
+        assert item.pattern.startswith(("tensorrt_llm/", "3rdparty/")), item
         assert re.fullmatch(r"[\w./*]+", item.pattern), item
