@@ -24,6 +24,7 @@ PROGRAMS = {
     "ssh-keygen": "openssh-client",
     "sshd": "openssh-server",
     "mksquashfs": "squashfs-tools",
+    "strace": "strace",
 }
 
 

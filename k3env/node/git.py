@@ -154,6 +154,10 @@ def status(machine: Machine, root: str) -> Status:
 
     Raises TaskFailed if git can't say. Source: git-status(1), porcelain format version 2.
     """
+    return machine.recall(("git status", root), lambda: _status(machine, root))
+
+
+def _status(machine: Machine, root: str) -> Status:
     said = answer(
         machine, root, "status", "--porcelain=v2", "--branch", "-z", "--untracked-files=no", "--ignore-submodules=none"
     )

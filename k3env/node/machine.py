@@ -7,17 +7,19 @@ import errno
 import os
 import stat as modes
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any, Callable, Optional
+from typing import IO, TYPE_CHECKING, Any, Callable, Optional, TypeVar
 
 from k3env.node import trust
 from k3env.node.cancel import Cancel
 from k3env.protocol.masking import Mask
 
 if TYPE_CHECKING:
+    from k3env.node.memory import Memory
     from k3env.node.process import Completed
 
+T = TypeVar("T")
 READ_BYTES = 1 << 20
 _MARGIN_S, _HURRIED_GRACE_S = 0.3, 0.1
 """What a command must leave of a fact's time, so that what it said before is still told."""
@@ -83,6 +85,7 @@ class Machine:
         self._on_commit: Optional[Callable[[], None]] = None
         self._told: Optional[dict[str, Any]] = None
         self._answers = answers
+        self._memory: Optional[Memory] = None
         self._swept = False
 
     @property
@@ -187,6 +190,19 @@ class Machine:
     def page_size(self) -> int:
         """Return the kernel's page size in bytes."""
         return int(self._answer("page_size", os.sysconf("SC_PAGE_SIZE")))
+
+    def recall(self, what: Hashable, read: Callable[[], T]) -> T:
+        """Return what `read` returns, or has returned of this a moment ago, if that is remembered here.
+
+        `what` names the reader and all that it depends on beside the node.
+        """
+        return read() if self._memory is None else self._memory.recall(what, read)
+
+    def remember(self, memory: Optional[Memory]) -> None:
+        """Keep what is recalled in a memory from now on; None: read all anew, since something is being changed."""
+        if memory is None and self._memory is not None:
+            self._memory.forget()
+        self._memory = memory
 
     # Running
 

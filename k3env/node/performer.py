@@ -21,6 +21,7 @@ from k3env.node.cancel import Cancel, Cancelled
 from k3env.node.leases.lease import LOST, Owner, nonce
 from k3env.node.leases.together import held, holders
 from k3env.node.machine import Machine
+from k3env.node.memory import Memory
 from k3env.node.modules import Module
 from k3env.node.tries import Tries
 from k3env.protocol import codec
@@ -56,6 +57,8 @@ class Performer:
     """The users of all tasks, until it was seen that this run can become them."""
     others: dict[str, Any] = field(default_factory=dict)
     """Processes of other users, by name, where this run is not root's."""
+    memory: Memory = field(default_factory=Memory)
+    """What was read since something was changed."""
     lookout: Optional[Lookout] = None
     """Who may look at everyone's processes, where this process gave up being root."""
     answers: int = field(default_factory=lambda: os.memfd_create("k3env-answers"))
@@ -101,6 +104,8 @@ class Performer:
             result = _mismatched(f"a task: {error}")
         else:
             result = self._perform(decoded)
+        if result.status not in ("ok", "skipped"):
+            self.memory.forget()  # also what another user's process has changed
         self.pending = self.pending or (self.plan.mode != APPLY and result.status == "changed")
         encoded: dict[str, Any] = codec.encode(result)
         return encoded
@@ -143,8 +148,12 @@ class Performer:
             return {**codec.encode(whole), "secrets": self.secrets, "pending": self.pending}
 
         with self._lookout(task) as lookout:
-            work = users.Work(lambda emit: replace(self, emit=emit, lookout=lookout)._safely(task), order, self.others)
+            work = users.Work(lambda emit: self._as(emit, lookout)._safely(task), order, self.others)
             return users.perform(name, work, self.emit, self.cancel)
+
+    def _as(self, emit: Emit, lookout: Optional[Lookout]) -> Performer:
+        """Return this performer as another user, who remembers nothing."""
+        return replace(self, emit=emit, lookout=lookout, memory=Memory())
 
     def _lookout(self, task: Task) -> AbstractContextManager[Optional[Lookout]]:
         """Leave somebody behind who may look at everyone's processes, where this task will be asked who uses what."""
@@ -199,9 +208,11 @@ class Performer:
             except (K3Error, OSError) as error:
                 if not tries.again(str(error)):
                     raise
+                self.memory.forget()
                 continue
             if result.status != "failed" or not tries.again(result.message):
                 return result
+            self.memory.forget()
             made = result.changes
 
     def _refuse_secrets(self, task: Task) -> None:
@@ -216,6 +227,7 @@ class Performer:
     def _whole(self, task: Task, module: Module, tries: Tries, made: tuple[Change, ...]) -> Result:
         """Go the whole road once; `made` are the changes of earlier tries."""
         machine = self._machine(task)
+        machine.remember(self.memory)
         profile: Profile = codec.decode(Profile, self.plan.profile)
         changes, message = module.changes(machine), ""
         unseen: tuple[Finding, ...] = ()
@@ -233,6 +245,7 @@ class Performer:
         elif changes:
             from k3env.node.leases.busy import refuse_busy
 
+            machine.remember(None)
             unseen = refuse_busy(machine, self.start.jobs)
             changes, unsure, adopted = self._under_lease(task, module, machine, tries)
             if adopted is not None:

@@ -57,6 +57,10 @@ def look(machine: Machine, root: str, objects: Optional[str] = None) -> Build:
 
     Where the last one compiled to the disk of another node, only the manifest says for which architecture.
     """
+    return machine.recall(("build", root, objects), lambda: _look(machine, root, objects))
+
+
+def _look(machine: Machine, root: str, objects: Optional[str]) -> Build:
     made = manifests.read(machine, root)
     last = made.build_dir if made else ""
     place = last if objects is None else objects

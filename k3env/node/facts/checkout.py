@@ -64,7 +64,7 @@ def recognise(machine: Machine, root: str) -> Checkout:
 
 def asks_for_fork(machine: Machine, root: str) -> bool:
     """Return whether a checkout's README or guide installs FlashInfer from a git repository."""
-    return _fork(machine, root)[0] is not None
+    return machine.recall(("asks for a fork", root), lambda: _fork(machine, root)[0] is not None)
 
 
 def names_fork(text: str) -> bool:

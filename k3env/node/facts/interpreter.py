@@ -31,8 +31,13 @@ def base_python(machine: Machine) -> Interpreter:
 
     Raises FileNotFoundError if there is none.
     """
+    path = machine.environment.get("PATH", os.defpath)
+    return machine.recall(("base python", path), lambda: _base_python(machine, path))
+
+
+def _base_python(machine: Machine, search_path: str) -> Interpreter:
     homes = []
-    for directory in machine.environment.get("PATH", os.defpath).split(os.pathsep):
+    for directory in search_path.split(os.pathsep):
         path = os.path.join(directory, "python3")
         if not os.path.isabs(path) or not _is_program(machine, path):
             continue

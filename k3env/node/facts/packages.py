@@ -169,6 +169,10 @@ def sites(machine: Machine, venv: Venv, root: str, container: Container) -> Site
 
 def listed(machine: Machine, site: str) -> dict[str, tuple[str, ...]]:
     """Return the metadata directories in a directory of packages, by name."""
+    return machine.recall(("packages in", site), lambda: _listed(machine, site))
+
+
+def _listed(machine: Machine, site: str) -> dict[str, tuple[str, ...]]:
     table: dict[str, tuple[str, ...]] = {}
     for entry in machine.list(site) if machine.is_dir(site) else ():
         match = _INFO.match(entry)
@@ -204,6 +208,10 @@ def read(machine: Machine, site: str, info: str, is_own: bool = True) -> Distrib
 
     Distributions of the system may lack the list of their files; the environment's own may not.
     """
+    return machine.recall(("distribution", site, info, is_own), lambda: _read(machine, site, info, is_own))
+
+
+def _read(machine: Machine, site: str, info: str, is_own: bool) -> Distribution:
     directory = os.path.join(site, info)
     names = machine.list(directory) if machine.is_dir(directory) else ()
     direct = _direct_url(machine, directory)

@@ -86,6 +86,10 @@ def read(machine: Machine, path: str, in_image: bool = False) -> Optional[Venv]:
 
     Where its interpreter lies in an image, whether that starts can't be seen from outside.
     """
+    return machine.recall(("venv", path, in_image), lambda: _read(machine, path, in_image))
+
+
+def _read(machine: Machine, path: str, in_image: bool) -> Optional[Venv]:
     if machine.stat(path, follow=False) is None:
         return None
     config = os.path.join(path, "pyvenv.cfg")
@@ -113,6 +117,11 @@ def read(machine: Machine, path: str, in_image: bool = False) -> Optional[Venv]:
 
 def find(machine: Machine, repo: str, container: Container) -> Optional[str]:
     """Return where a checkout's environment is: where it should be, else the only one that is there."""
+    path = machine.environment.get("PATH")
+    return machine.recall(("venv of", repo, container, path), lambda: _find(machine, repo, container))
+
+
+def _find(machine: Machine, repo: str, container: Container) -> Optional[str]:
     named = expected(machine, repo, container)
     there = existing(machine, repo)
     if named is not None and (os.path.basename(named) in there or len(there) != 1):
