@@ -21,6 +21,7 @@ _OPTIONS = (
     Option("arch", "the nodes' processor: aarch64 (GB300, GB200; default) or x86_64"),
     Option("python", "the Python that builds on the nodes (default 3.12)"),
     Option("glibc", "the C library there, or in their image (default 2.39)"),
+    Option("gcc", "the compiler there, for conan's packages (default 13)"),
     Option("image_packages", "fetch also torch and what else the image brings", False),
     *(option for option in TARGETING if option.name != "list_hosts"),
     *(option for option in PLAYING if option.name in _NAMES),
@@ -38,7 +39,7 @@ def fetch(**raw: Any) -> int:
             "no directory to fill", expected="--directory DIR", found="none",
             remedy="for example --directory /shared/k3env-offline",
         )  # fmt: skip
-    target = _target(raw.pop("arch"), raw.pop("python"), raw.pop("glibc"))
+    target = _target(raw.pop("arch"), raw.pop("python"), raw.pop("glibc"), raw.pop("gcc"))
     image_packages = bool(raw.pop("image_packages"))
     options = parse(raw)
     asked = replace(_asked(_variables(options), target), image_packages=image_packages)
@@ -47,10 +48,10 @@ def fetch(**raw: Any) -> int:
     return EXIT_FAILED if filled.missing else 0
 
 
-def _target(arch: Any, python: Any, glibc: Any) -> Target:
+def _target(arch: Any, python: Any, glibc: Any, gcc: Any) -> Target:
     from k3env.fetching import Target
 
-    given = {"arch": arch, "python": python, "glibc": glibc}
+    given = {"arch": arch, "python": python, "glibc": glibc, "gcc": gcc}
     try:
         return Target(**{name: str(value) for name, value in given.items() if value})
     except ValueError as error:
@@ -118,6 +119,8 @@ def _rows(directory: str, target: Target, filled: Filled) -> list[str]:
         f"  archives  {len(fetched.archives)}",
         f"  new       {len(filled.new)} files",
     ]
+    if filled.conan is not None and filled.conan.archive is not None:
+        rows.insert(4, f"  conan     {len(filled.conan.packages)} packages, for gcc {filled.conan.gcc}")
     if house.image:
         rows.append(f"  left to the image: {', '.join(house.image)}")
     rows += [f"  as source, to be built on the node: {name}: {why}" for name, why in house.source.items()]

@@ -57,6 +57,15 @@ class Commands:
         """
         self._take(title, ("git", *arguments), "git", _GIT)
 
+    def run(
+        self, title: str, words: Sequence[str], *, tool: str = "build", environment: Mapping[str, str] | None = None
+    ) -> None:
+        """Run another program, whose failure is read as `tool`'s.
+
+        Raises TaskFailed.
+        """
+        self._take(title, words, tool, {**_PIP, **(environment or {})})
+
     def ask(self, repository: str, *arguments: str) -> Completed:
         """Return what git says of a repository."""
         words = ("git", "-C", repository, *arguments)

@@ -18,14 +18,14 @@ from functools import partial
 from pathlib import Path
 
 from k3env.errors import TaskFailed, UsageError
-from k3env.fetching import sources
+from k3env.fetching import conan, sources
 from k3env.fetching.commands import Commands
 from k3env.fetching.mirrors import Mirrors
 from k3env.fetching.target import Target
 from k3env.fetching.wheels import Wheels, digest, sound
 from k3env.node import offline
 from k3env.node.machine import Machine
-from k3env.node.offline import ARCHIVES, GITHUB, WHEELS, Archive, Fetched, Wheelhouse
+from k3env.node.offline import ARCHIVES, CONAN, GITHUB, WHEELS, Archive, Conan, Fetched, Wheelhouse
 from k3env.protocol import codec
 
 _ARCHIVE_S = 60.0
@@ -56,11 +56,15 @@ class Filled:
     house: Wheelhouse
     new: tuple[str, ...]
     """Wheels and archives that were not there before."""
+    conan: Conan | None = None
+    """Of this target; None where nothing loads any."""
 
     @property
     def missing(self) -> dict[str, str]:
         """What could not be had, and why."""
-        return {**self.house.missing, **self.fetched.missing}
+        found = self.conan
+        conan = {CONAN: f"{found.missing}; {found.remedy}"} if found is not None and found.missing else {}
+        return {**self.house.missing, **self.fetched.missing, **conan}
 
 
 def fill(directory: str, asked: Asked, tell: Callable[[str], object] = lambda text: None) -> Filled:
@@ -97,22 +101,37 @@ class _Filling:
         wanted = self.asked.if_asked if any(map(sources.asks_for_fork, reads)) else ()
         for url, commit in (*self.asked.pinned, *wanted):
             mirrors.whole(url, commit)
+        conans = self._conans(reads)
         house = self._wheels(reads)
         fetched = Fetched(
             wheelhouses={**self.before.wheelhouses, self.asked.target.name: house},
             mirrors=tuple({**mirrors.known, **mirrors.made}.values()),
             archives=tuple(self.archives.values()),
+            conans=conans,
             missing=self.missing,
             made=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         )
         if replace(fetched, made="") != replace(self.before, made=""):
             text = json.dumps(codec.encode(fetched), indent=1, sort_keys=True) + "\n"
             self.commands.machine.write(offline.path(self.commands.directory), text.encode())
-        return Filled(fetched, house, tuple(self.new))
+        return Filled(fetched, house, tuple(self.new), conans.get(self.asked.target.arch))
+
+    def _conans(self, reads: list[sources.Read]) -> dict[str, Conan]:
+        """Return conan's packages by processor, this target's as they are now."""
+        wanted = [item for read in reads if (item := conan.wanted(read)) is not None]
+        arch, before = self.asked.target.arch, dict(self.before.conans)
+        if not wanted:
+            before.pop(arch, None)
+            return before
+        known = before.get(arch)
+        found = conan.Packages(self.commands, self.asked.target, self.work).fetch(wanted, known)
+        if found.archive is not None and found != known:
+            self.new.append(found.archive.path)
+        return {**before, arch: found}
 
     def _sources(self, read: sources.Read, mirrors: Mirrors) -> None:
         wanted, untold = sources.dependencies(read)
-        self.missing.update({**untold, **sources.conan(read)})
+        self.missing.update(untold)
         for item in wanted:
             try:
                 if item.archive:

@@ -13,7 +13,7 @@ from typing import Any
 
 from k3env.k3 import build
 from k3env.node.facts import checkout
-from k3env.node.offline import CONAN, GITHUB
+from k3env.node.offline import GITHUB
 
 REQUIREMENTS = ("requirements-dev.txt", build.REQUIREMENTS)
 """The first that is there is what build_wheel.py installs, which begins with the other."""
@@ -105,17 +105,6 @@ def dependencies(read: Read) -> tuple[tuple[Dependency, ...], dict[str, str]]:
             continue
         found.append(Dependency(name, url, revision, archive))
     return tuple(found), untold
-
-
-def conan(read: Read) -> dict[str, str]:
-    """Return what conan would load from a remote, which is not fetched, and why; newer ages load nothing.
-
-    Source: scripts/build_wheel.py, `conan install --no-remote`; before that `--remote=TensorRT-LLM`.
-    """
-    script = read(build.SCRIPT) or ""
-    if not re.search(r"--remote[= ]", script) or "--no-remote" in script:
-        return {}
-    return {CONAN: "this age of build_wheel.py loads them from a remote; fill CONAN_HOME by hand"}
 
 
 def _toml() -> Any:

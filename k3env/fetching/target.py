@@ -10,6 +10,8 @@ GLIBC = "2.39"
 """Of the images of TensorRT LLM for Kimi K3, which are Ubuntu 24.04. Source: jenkins/current_image_tags.properties."""
 PYTHON = "3.12"
 """Of these images."""
+GCC = "13"
+"""Of Ubuntu 24.04: what conan's packages are told apart by."""
 _OLDEST = {"aarch64": 17, "x86_64": 5}
 """The oldest glibc 2.x with a tag. Source: PEP 600; PEP 599 for aarch64."""
 _LEGACY = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
@@ -22,6 +24,7 @@ class Target:
     arch: str = "aarch64"
     python: str = PYTHON
     glibc: str = GLIBC
+    gcc: str = GCC
 
     def __post_init__(self) -> None:
         if self.arch not in ARCHITECTURES:
@@ -30,6 +33,8 @@ class Target:
             raise ValueError(f"expected a Python such as 3.12, found {self.python!r}")
         if not re.fullmatch(r"2\.\d{1,2}", self.glibc):
             raise ValueError(f"expected a glibc such as 2.39, found {self.glibc!r}")
+        if not re.fullmatch(r"\d{1,2}", self.gcc):
+            raise ValueError(f"expected a gcc such as 13, found {self.gcc!r}")
 
     @property
     def name(self) -> str:

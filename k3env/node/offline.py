@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from k3env.node.machine import Machine
 
 FORMAT = 1
-MANIFEST, GIT, WHEELS, ARCHIVES = "manifest.json", "git", "wheels", "archives"
-"""What lies in the directory: the manifest, bare mirrors, a directory of wheels for each target, and archives by the
-path of their URL on GitHub."""
+MANIFEST, GIT, WHEELS, ARCHIVES, CONANS = "manifest.json", "git", "wheels", "archives", "conan"
+"""What lies in the directory: the manifest, bare mirrors, a directory of wheels for each target, archives by the path
+of their URL on GitHub, and conan's packages for each processor."""
 GITHUB = "https://github.com"
 CONAN = "conan's packages"
-"""What an age of the build loads from a remote that is not fetched, as the manifest calls it."""
+"""What the older ages of the build load from a remote, for people."""
 _MANIFEST_BYTES = 1 << 26
 
 
@@ -59,6 +59,23 @@ class Archive:
 
 
 @dataclass(frozen=True)
+class Conan:
+    """conan's packages for one processor."""
+
+    asked: str
+    """Hash of what was asked for."""
+    gcc: str
+    """The compiler that they are for: "13"."""
+    archive: Optional[Archive] = None
+    """Of the cache in a home of conan; None: they could not be had."""
+    packages: tuple[str, ...] = ()
+    missing: str = ""
+    """Why they could not be had."""
+    remedy: str = ""
+    """What fills a home of conan by hand."""
+
+
+@dataclass(frozen=True)
 class Wheelhouse:
     """Wheels for one processor and Python."""
 
@@ -81,6 +98,8 @@ class Fetched:
     """By target: "aarch64-3.12"."""
     mirrors: tuple[Mirror, ...] = ()
     archives: tuple[Archive, ...] = ()
+    conans: dict[str, Conan] = field(default_factory=dict)
+    """By processor."""
     missing: dict[str, str] = field(default_factory=dict)
     """Sources that could not be had, and why."""
     made: str = ""
@@ -136,6 +155,11 @@ class Offline:
         Source: 3rdparty/CMakeLists.txt, GITHUB_MIRROR.
         """
         return {"GITHUB_MIRROR": self.url(ARCHIVES), "HF_HUB_OFFLINE": "1"}
+
+    @property
+    def conan(self) -> Optional[Conan]:
+        """conan's packages for this node; None where nothing that was fetched asks for any."""
+        return self.fetched.conans.get(self.arch)
 
     def require(self, url: str, commit: str) -> Mirror:
         """Return the mirror of a repository that holds a commit.
@@ -230,7 +254,9 @@ def _refuse_cut(machine: Machine, offline: Offline) -> None:
     files = {
         os.path.join(WHEELS, name, item.file): item.size for name, house in houses.items() for item in house.wheels
     }
-    files.update({item.path: item.size for item in offline.fetched.archives})
+    conan = offline.conan.archive if offline.conan is not None else None
+    archives = (*offline.fetched.archives, *((conan,) if conan is not None else ()))
+    files.update({item.path: item.size for item in archives})
     for name, size in files.items():
         found = machine.stat(os.path.join(offline.directory, name))
         if found is None or found.st_size != size:

@@ -56,20 +56,22 @@ class Ground:
     venv_torch: bool = False
     """torch stands in the environment itself."""
     unreachable: tuple[str, ...] = ()
-    """Hosts that the first configuration downloads from, and that can't be reached; offline caches would serve."""
+    """Hosts that the first configuration downloads from, and that can't be reached; a fetched directory would serve."""
     login_node: Optional[str] = None
     """Why this looks like a login node."""
     objects: Optional[str] = None
     """The directory for objects, if it is not in the checkout."""
     left_out: tuple[str, ...] = ()
     """Files of the commit that the build or the choice of FlashInfer needs, and that are not checked out."""
+    lacking: tuple[tuple[str, str], ...] = ()
+    """What the directory that serves instead of the network does not hold, each with what to do."""
 
 
 def problems(ground: Ground) -> tuple[Finding, ...]:
     """Return all that keeps a build from ending well, as failed findings."""
     rules = (
         _image, _python, _gpus, _tools, _torch, _prompt, _writable, _sources, _pointers, _submodules, _space, _memory,
-        _egress, _login,
+        _egress, _offline, _login,
     )  # fmt: skip
     return tuple(finding for rule in rules if (finding := rule(ground)) is not None)
 
@@ -235,6 +237,16 @@ def _egress(ground: Ground) -> Optional[Finding]:
         "egress", "the hosts that the first configuration downloads from",
         f"not reached: {', '.join(ground.unreachable)}",
         "set https_proxy (variable egress), or fill a directory on a host with egress: invoke fetch; then offline_dir",
+    )  # fmt: skip
+
+
+def _offline(ground: Ground) -> Optional[Finding]:
+    if not ground.lacking:
+        return None
+    return _problem(
+        "offline", "all that the first configuration loads, in the directory that was fetched",
+        "; ".join(found for found, _ in ground.lacking),
+        "; ".join(dict.fromkeys(remedy for _, remedy in ground.lacking)),
     )  # fmt: skip
 
 

@@ -6,18 +6,18 @@ import os
 import re
 import time
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from k3env.errors import Refused, TaskFailed
 from k3env.k3 import build as k3
 from k3env.k3.pins import RECORDED
-from k3env.node import git_content, manifest
+from k3env.node import git_content, manifest, offline
 from k3env.node.container import wrap
 from k3env.node.facts import build, checkout, image_packages, interpreter, packages, system, venv
 from k3env.node.facts import script as scripts
 from k3env.node.facts import toolchain as toolchains
-from k3env.node.modules import _before_build, _ground, _own_disk, _steps
+from k3env.node.modules import _before_build, _conan, _ground, _own_disk, _steps
 from k3env.node.modules._pip import ENVIRONMENT, Pip, refuse_moves, usable
 from k3env.node.process import Completed
 from k3env.protocol.finding import Unreadable
@@ -289,8 +289,19 @@ class Work:
                 self.wanted.environment,
             )
             found.make(self.machine)
-            self._disk.append(found)
+            self._disk.append(self._with_conan(found))
         return self._disk[0]
+
+    def _with_conan(self, disk: OwnDisk) -> OwnDisk:
+        """Let conan find what was fetched, unless somebody named a home of their own."""
+        home = disk.caches.get(_conan.VARIABLE)
+        if self.wanted.offline is None or home is None or home == _conan.configured(self.machine):
+            return disk
+        conan = offline.use(self.machine, self.wanted.offline).conan
+        if conan is None or conan.archive is None:
+            return disk
+        filled = _conan.unpacked(self.machine, self.wanted.offline, conan.archive, home)
+        return replace(disk, caches={**disk.caches, _conan.VARIABLE: filled})
 
     def _pip(self, made: Venv) -> Pip:
         container = self._own_disk.container

@@ -12,6 +12,7 @@ from k3env.node.facts import egress, slurm_config, system
 from k3env.node.facts.gpu import Gpu, gpus
 from k3env.node.facts.script import Script
 from k3env.node.facts.toolchain import Toolchain
+from k3env.node.modules import _conan
 from k3env.node.modules._before_build import Ground
 from k3env.protocol.finding import Unreadable
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from k3env.node.facts.egress import Configured
     from k3env.node.machine import Machine, Space
     from k3env.node.modules.trtllm_build import TrtllmBuild
+    from k3env.node.offline import Conan
 
 GITHUB = "https://github.com"
 INDEXES = ("https://pypi.org/simple", "https://download.pytorch.org/whl")
@@ -40,7 +42,7 @@ def look(
     left = system.memory(machine)
     known = [value for value in (left.available, left.cpu_nodes, left.cgroup) if value is not None]
     filled = wanted.offline is None and _is_filled({**machine.environment, **environment})
-    fetches = is_first and script.fetches_content and not filled
+    fetches = is_first and script.fetches_content and not filled and wanted.offline is None
     return Ground(
         wanted.repo,
         wanted.arch,
@@ -62,6 +64,7 @@ def look(
         None if wanted.on_login_node else _login_node(machine),
         wanted.build_root,
         git_content.left_out(machine, wanted.repo, (k3.CMAKE_LISTS, *k3.GUIDES)),
+        _lacking(machine, wanted, {**machine.environment, **environment}, toolchain) if is_first else (),
     )
 
 
@@ -100,21 +103,46 @@ def sources(machine: Machine, repo: str) -> tuple[tuple[str, ...], bool]:
 def _out_of_reach(
     machine: Machine, wanted: TrtllmBuild, environment: dict[str, str], configured: Configured
 ) -> tuple[str, ...]:
-    """Return what the first configuration would look for and not find: hosts, or sources in the offline directory."""
-    if wanted.offline is None:
-        urls, archives = sources(machine, wanted.repo)
-        ways = [*egress.for_git(urls, environment, configured), *egress.for_pip(INDEXES, environment, configured)]
-        ways += [egress.for_cmake(urlsplit(GITHUB).netloc, environment)] if archives else []
-        return egress.unreached(ways)
+    """Return the hosts that the first configuration would look for and not find."""
+    urls, archives = sources(machine, wanted.repo)
+    ways = [*egress.for_git(urls, environment, configured), *egress.for_pip(INDEXES, environment, configured)]
+    ways += [egress.for_cmake(urlsplit(GITHUB).netloc, environment)] if archives else []
+    return egress.unreached(ways)
+
+
+def _lacking(
+    machine: Machine, wanted: TrtllmBuild, environment: dict[str, str], toolchain: Toolchain
+) -> tuple[tuple[str, str], ...]:
+    """Return what the directory that serves instead of the network does not hold, with what to do."""
+    directory = wanted.offline
+    if directory is None:
+        return ()
     from k3env.node import offline
 
-    missing = dict(offline.use(machine, wanted.offline).fetched.missing)
-    home = environment.get("CONAN_HOME")
-    if home and machine.is_dir(os.path.join(home, "p")):
-        missing.pop(
-            offline.CONAN, None
-        )  # Filled by hand, as its reason says; source: conan's cache, p/ holds packages.
-    return tuple(f"{name}, which {wanted.offline} lacks" for name in missing)
+    found = offline.use(machine, directory)
+    told = [(f"{directory} lacks {name}: {why}", found.remedy()) for name, why in found.fetched.missing.items()]
+    if found.conan is not None:
+        told += _lacking_conan(machine, found.conan, environment.get(_conan.VARIABLE, ""), directory, toolchain)
+    return tuple(told)
+
+
+def _lacking_conan(
+    machine: Machine, conan: Conan, home: str, directory: str, toolchain: Toolchain
+) -> tuple[tuple[str, str], ...]:
+    """Say where conan's packages are neither fetched nor in conan's home, or are another compiler's."""
+    if conan.archive is None:
+        if _conan.is_filled(machine, home):
+            return ()
+        own = _conan.configured(machine)
+        far = f", not {own}, which is on a network filesystem" if own not in (None, home) else ""
+        return ((f"{directory} lacks conan's packages, and CONAN_HOME, here {home}{far}, holds none", conan.remedy),)
+    compiler = (toolchain.tools.get("c++") or conan.gcc).partition(".")[0]
+    if compiler == conan.gcc or not home.endswith(conan.archive.sha256[:12]):
+        return ()
+    from k3env.node import offline
+
+    advice = offline.Offline(directory, offline.Fetched(), machine.architecture()).remedy()
+    return ((f"conan's packages are for gcc {conan.gcc}, and c++ there is {compiler}", f"{advice} --gcc {compiler}"),)
 
 
 def _is_filled(environment: dict[str, str]) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Optional
 from k3env.errors import Refused
 from k3env.node import manifest
 from k3env.node.facts import mounts
+from k3env.node.modules import _conan
 from k3env.protocol.container import Container
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 BASE = "/var/tmp"  # noqa: S108 - local, and it outlives a reboot; what a stranger put there is refused
 _CACHES = {"CCACHE_DIR": "ccache", "PIP_CACHE_DIR": "pip"}
-_CONAN = "CONAN_HOME"
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,8 @@ class OwnDisk:
 def of(machine: Machine, root: str, container: Container, given: Mapping[str, str]) -> OwnDisk:
     """Return where the caches of a build in `root` lie: on this node's own disk, if they would lie on a network.
 
-    `given` is what the task sets itself, which stays.
+    `given` is what the task sets itself, which stays. A home of conan that the node's environment names is used where
+    it is not on a network.
     """
     table = mounts.mounts(machine)
     caches = {}
@@ -52,15 +53,19 @@ def of(machine: Machine, root: str, container: Container, given: Mapping[str, st
     base = f"{BASE}/k3env-build-{os.geteuid()}"
     if not _is_near(machine, table, BASE):
         far, base = False, ""
-    for name, where in {_CONAN: os.path.join(root, manifest.DIRECTORY, "conan"), **_usual(machine, container)}.items():
+    own = _conan.configured(machine)
+    conan = own or os.path.join(root, manifest.DIRECTORY, "conan")
+    for name, where in {_conan.VARIABLE: conan, **_usual(machine, container)}.items():
         if name in given:
             continue
         if base and (far if where is None else _is_far(machine, table, where)):
-            caches[name] = os.path.join(base, "conan" if name == _CONAN else _CACHES[name])
-        elif name == _CONAN and where is not None:
+            caches[name] = os.path.join(base, "conan" if name == _conan.VARIABLE else _CACHES[name])
+        elif name == _conan.VARIABLE and where is not None:
             caches[name] = where
     is_used = bool(base) and any(path.startswith(f"{base}/") for path in caches.values())
-    return OwnDisk(caches, mounted(container, *((base,) if is_used else ())))
+    more = [base] if is_used else []
+    more += [own] if own is not None and caches.get(_conan.VARIABLE) == own else []
+    return OwnDisk(caches, mounted(container, *more))
 
 
 def mounted(container: Container, *paths: str) -> Container:

@@ -78,15 +78,3 @@ def test_whether_flashinfer_comes_from_a_repository_is_read_from_the_guides() ->
     assert sources.asks_for_fork({"examples/kimi_k3/README.md": f"run\n  {line}\n"}.get)
     assert not sources.asks_for_fork({"examples/kimi_k3/README.md": "pip install flashinfer-python==0.6.16"}.get)
     assert not sources.asks_for_fork({}.get)
-
-
-CONAN = [
-    ("conan install --build=missing --no-remote --output-folder=x", False),
-    ("conan install --build=missing --remote=TensorRT-LLM --output-folder=x", True),
-    ("no conan here", False),
-]
-
-
-@pytest.mark.parametrize("script, told", CONAN)
-def test_what_conan_loads_from_a_remote_is_told(script: str, told: bool) -> None:
-    assert bool(sources.conan({"scripts/build_wheel.py": script}.get)) is told

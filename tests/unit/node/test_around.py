@@ -117,26 +117,16 @@ def test_a_directory_has_one_name(path: str) -> None:
         PipPackages(("einops",), venv="/v", offline=path)
 
 
-def test_sources_that_the_directory_lacks_are_told_before_the_build(
-    machine: ground.Watched, directory: Path, tmp_path: Path
-) -> None:
+def test_sources_that_the_directory_lacks_are_told_before_the_build(machine: ground.Watched, directory: Path) -> None:
     from dataclasses import replace
 
     from k3env.node import offline
-    from k3env.node.facts import egress
+    from k3env.node.facts.toolchain import Toolchain
     from k3env.node.modules import _ground
 
-    def lacking(**environment: str) -> tuple[str, ...]:
-        wanted = TrtllmBuild("/repo", "1" * 40, offline=str(directory))
-        return _ground._out_of_reach(machine, wanted, environment, egress.Configured())
-
+    wanted, tools = TrtllmBuild("/repo", "1" * 40, offline=str(directory)), Toolchain("aarch64", "3.12", True)
     fetched = offline.read(machine, str(directory))
-    assert fetched is not None and lacking() == ()
+    assert fetched is not None and _ground._lacking(machine, wanted, {}, tools) == ()
     (directory / "manifest.json").write_text(codec.dumps(replace(fetched, missing={"fmt": "no such tag"})))
-    assert lacking() == (f"fmt, which {directory} lacks",)
-    # What can't be fetched is filled by hand.
-    (directory / "manifest.json").write_text(codec.dumps(replace(fetched, missing={offline.CONAN: "a remote"})))
-    conan = str(tmp_path / "conan")
-    assert lacking(CONAN_HOME=conan) == (f"conan's packages, which {directory} lacks",)
-    (tmp_path / "conan" / "p").mkdir(parents=True)
-    assert lacking(CONAN_HOME=conan) == ()
+    ((told, remedy),) = _ground._lacking(machine, wanted, {}, tools)
+    assert told == f"{directory} lacks fmt: no such tag" and "invoke fetch" in remedy

@@ -109,6 +109,13 @@ BROKEN = [
         "sparse-checkout disable",
     ),
     ("no way out", {"unreachable": ("github.com:443",)}, "egress", "github.com:443", "https_proxy"),
+    (
+        "a directory without all",
+        {"lacking": (("D lacks fmt: gone", "fetch it"),)},
+        "offline",
+        "D lacks fmt",
+        "fetch it",
+    ),
     ("a login node", {"login_node": "a login node: …"}, "login", "a login node", "trtllm_on_login_node: true"),
 ]
 

@@ -26,7 +26,7 @@ def node(directory: Path, mounted: dict[str, str], **environment: str) -> Machin
     rows = enumerate(mounted.items(), 20)
     table.write_text("".join(LINE.format(number=number, point=at, fstype=kind) for number, (at, kind) in rows))
     machine = Machine(overlay=str(directory / "overlay"), environment={"HOME": "/home/me", **environment})
-    for name in ("XDG_CACHE_HOME", "PIP_CACHE_DIR", "CCACHE_DIR"):
+    for name in ("XDG_CACHE_HOME", "PIP_CACHE_DIR", "CCACHE_DIR", "CONAN_HOME"):
         if name not in environment:
             machine.environment.pop(name, None)
     return machine
@@ -44,6 +44,11 @@ def node(directory: Path, mounted: dict[str, str], **environment: str) -> Machin
         (SHARED, {"CCACHE_DIR": "/lustre/ccache"}, {}, {"CONAN_HOME": f"{OWN}/conan", "CCACHE_DIR": f"{OWN}/ccache"}),
         (SHARED, {}, {"CONAN_HOME": "/lustre/mine"}, {}),
         ({**SHARED, "/var": "nfs"}, {}, {}, {"CONAN_HOME": f"{ROOT}/.k3env/conan"}),
+        ({"/": "ext4"}, {"CONAN_HOME": "/local/conan"}, {}, {"CONAN_HOME": "/local/conan"}),
+        (SHARED, {"CONAN_HOME": "~/conan"}, {}, {"CONAN_HOME": "/home/me/conan"}),
+        (SHARED, {"CONAN_HOME": "/lustre/conan"}, {}, {"CONAN_HOME": f"{OWN}/conan"}),
+        ({"/": "ext4"}, {"CONAN_HOME": "/theirs"}, {"CONAN_HOME": "/mine"}, {}),
+        ({"/": "ext4"}, {"CONAN_HOME": "relative"}, {}, {"CONAN_HOME": f"{ROOT}/.k3env/conan"}),
     ],
 )  # fmt: skip
 def test_where_caches_lie(
@@ -57,6 +62,12 @@ def test_a_container_sees_them_at_the_same_path(tmp_path: Path) -> None:
     found = _own_disk.of(node(tmp_path, SHARED), ROOT, container, {})
     assert set(found.caches) == {"CONAN_HOME", "CCACHE_DIR", "PIP_CACHE_DIR"}
     assert found.container.mounts == ("/models:/models:ro", f"{OWN}:{OWN}")
+
+
+def test_a_container_sees_the_home_of_conan_that_the_node_names(tmp_path: Path) -> None:
+    machine = node(tmp_path, {"/": "ext4"}, CONAN_HOME="/local/conan")
+    found = _own_disk.of(machine, ROOT, Container("docker", "k3"), {})
+    assert found.caches["CONAN_HOME"] == "/local/conan" and found.container.mounts == ("/local/conan:/local/conan",)
 
 
 def test_a_container_of_a_local_checkout_gets_no_more_mounts(tmp_path: Path) -> None:
