@@ -1,8 +1,8 @@
 """What a play costs that finds all as wanted, beside `ssh true`: `invoke bench.noop`.
 
-The environment is the sandbox's, built once. The node is this machine, reached as a local one, so that its processes,
-git among them, see the checkout through a library that makes each call below it take a round trip. All is measured in
-turns within one run; every figure is a median.
+The environment is the sandbox's, built once. The node is this machine, reached as a local one, and sees the checkout
+on a local disk and on slow filesystems: see slow.py for what these are. Its python3 is an interpreter, as a node's is,
+and no shim in front of one. All is measured in turns within one run; every figure is a median.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from k3env.sandbox import upstream
+from tests.bench import slow
 from tests.netfs import preloaded
 from tests.sandbox.cli import Site
 from tests.sshd import sshd
@@ -38,6 +40,8 @@ def main() -> int:
             print(made.err, file=sys.stderr)
             return 1
         rows = _measured(site, root)
+    if slow.no_mounts():
+        print(f"not measured on a mounted filesystem: {slow.no_mounts()}")
     floor = rows["ssh true"]
     print(f"{'':44}{'median':>9}{'of ssh true':>13}{'calls':>8}{'budget':>9}")
     over = False
@@ -46,37 +50,48 @@ def main() -> int:
         over = over or (budget is not None and took > budget)
         told = f"{budget:g} s" if budget else ""
         late = "  OVER" if budget is not None and took > budget else ""
-        print(f"{what:<44}{took:>7.2f} s{took / floor[0]:>13.1f}{calls or '':>8}{told:>9}{late}")
+        print(f"{what:<44}{took:>7.2f} s{took / floor[0]:>13.1f}{calls:>8}{told:>9}{late}")
     return int(over)
 
 
-def _measured(site: Site, root: Path) -> dict[str, tuple[float, int]]:
-    library = preloaded(Path(__file__).parent / "slow.c", root)
+def _measured(site: Site, root: Path) -> dict[str, tuple[float, str]]:
     variables = {**_pins(site), "k3env_state_dir": str(root / "node")}
     play = site.argv("provision", "--hosts", "localhost", "--connection", "local", "--skip-tags", "always,verify")
     for name, value in variables.items():
         play += ["--extra-vars", f"{name}={value}"]
     (root / "home").mkdir()
-    plain = {**site.environment(), "HOME": str(root / "home")}
+    interpreter = os.path.dirname(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
+    path = f"{interpreter}:{os.environ.get('PATH', os.defpath)}"
+    plain = {**site.environment(), "HOME": str(root / "home"), "PATH": path}
     _run(play, plain)  # makes the caches' base, and what differs on this host
-    with sshd(root / "sshd") as server:
+    with sshd(root / "sshd") as server, ExitStack() as stack:
         true = ["ssh", "-F", "/dev/null", "-i", str(server.key), "-p", str(server.port)]
         true += ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"]
         true += ["127.0.0.1", "true"]
         cases = {"ssh true": (true, plain), "nothing to do, a local disk": (play, plain)}
+        asked = {}
         for trip in TRIPS_US:
-            slow = {**plain, "LD_PRELOAD": str(library), "SLOW_ROOT": str(site.checkout), "SLOW_US": str(trip)}
-            cases[f"nothing to do, {trip / 1000:g} ms a call"] = (play, slow)
+            if not slow.no_mounts():
+                work = root / f"mounted-{trip}"
+                within = stack.enter_context(slow.mounted(site.checkout.parent, work, trip))
+                name = f"nothing to do, mounted, {trip / 1000:g} ms a request"
+                cases[name], asked[name] = ([*within, *play], plain), work / "trips"
+        library = preloaded(Path(__file__).parent / "slow.c", root)
+        for trip in TRIPS_US:
+            name = f"nothing to do, {trip / 1000:g} ms a call"
+            told = {"LD_PRELOAD": str(library), "SLOW_ROOT": str(site.checkout), "SLOW_US": str(trip)}
+            cases[name] = (play, {**plain, **told})
         times: dict[str, list[float]] = {name: [] for name in cases}
         for _ in range(ROUNDS):
             for name, (argv, environment) in cases.items():
                 times[name].append(_run(argv, environment))
-        last = cases[f"nothing to do, {TRIPS_US[-1] / 1000:g} ms a call"][1]
-        _run(play, {**last, "SLOW_COUNT": str(root / "calls")})
-    calls = len((root / "calls").read_text().splitlines())
+        _run(play, {**cases[name][1], "SLOW_COUNT": str(root / "calls")})
+    calls = (root / "calls").read_text()
     if "--calls" in sys.argv:
-        print((root / "calls").read_text())
-    return {name: (statistics.median(taken), calls if "a call" in name else 0) for name, taken in times.items()}
+        print(calls)
+    counts = {name: str(round(int(file.read_text()) / ROUNDS)) for name, file in asked.items()}
+    counts |= {name: str(len(calls.splitlines())) for name in cases if name.endswith("a call")}
+    return {name: (statistics.median(taken), counts.get(name, "")) for name, taken in times.items()}
 
 
 def _pins(site: Site) -> dict[str, str]:
