@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from k3env.errors import UsageError
 
 if TYPE_CHECKING:
     from k3env.k3.variables import Variables
+    from k3env.node.facts.asked import Asked
     from k3env.node.facts.checkout import Checkout
     from k3env.node.facts.script import Script
 
@@ -21,6 +23,7 @@ class Recognised:
 
     checkout: Checkout
     script: Script
+    asked: Asked
     environments: tuple[str, ...]
     """Those that are there."""
 
@@ -30,16 +33,22 @@ def recognise(path: str) -> Recognised:
 
     Raises UsageError for a directory that is none.
     """
-    from k3env.node.facts import checkout, script, venv
+    from k3env.node.facts import asked, checkout, script, venv
     from k3env.node.machine import Machine
 
     machine, root = Machine(), os.path.abspath(path)
     try:
         found = script.script(machine, root)
         read = checkout.recognise(machine, root)
+        wants = asked.asked(machine, root)
         environments = venv.existing(machine, root)
     except ValueError as error:
-        raise UsageError(f"{root}/scripts/build_wheel.py: {error}", subject=root) from None
+        raise UsageError(
+            f"{root}/scripts/build_wheel.py can't be read",
+            expected="a program in Python 3",
+            found=str(error),
+            remedy="see git status there, or name another checkout: --repo PATH",
+        ) from None
     except OSError as error:
         raise UsageError(
             f"{error.filename or root} can't be read: {error.strerror}",
@@ -49,13 +58,30 @@ def recognise(path: str) -> Recognised:
             subject=root,
         ) from None
     if found is None:
-        raise UsageError(
-            f"{root} is no checkout of TensorRT LLM",
-            expected="scripts/build_wheel.py in it",
-            found="no such file",
-            remedy="name the checkout's root: --repo PATH",
-        )
-    return Recognised(read, found, environments)
+        raise _no_checkout(root, "scripts/build_wheel.py in it", _what_is_there(root))
+    if not found.has("--cuda_architectures"):
+        told = f"one that takes {', '.join(found.flags[:6])}" if found.flags else "one that takes no options"
+        raise _no_checkout(root, "scripts/build_wheel.py that takes --cuda_architectures", told)
+    return Recognised(read, found, wants, environments)
+
+
+def _no_checkout(root: str, expected: str, found: str) -> UsageError:
+    from k3env.k3 import build
+
+    above, around = root, None
+    while around is None and above != os.path.dirname(above):
+        above = os.path.dirname(above)
+        around = above if os.path.isfile(os.path.join(above, build.SCRIPT)) else None
+    remedy = f"name the checkout's root: --repo {around or 'PATH'}"
+    return UsageError(f"{root} is no checkout of TensorRT LLM", expected=expected, found=found, remedy=remedy)
+
+
+def _what_is_there(root: str) -> str:
+    if not os.path.isdir(root):
+        return "a file" if os.path.exists(root) else "no such directory"
+    if os.path.isfile(os.path.join(root, "HEAD")) and os.path.isdir(os.path.join(root, "objects")):
+        return "a bare repository, which has no files checked out"
+    return "no such file"
 
 
 def commands(found: Recognised, variables: Variables) -> list[tuple[str, str]]:
@@ -103,6 +129,11 @@ def as_json(found: Recognised, variables: Variables) -> dict[str, Any]:
         "flags": list(script.flags),
         "venv": _venv_rule(script),
         "environments": list(found.environments),
+        "submodules": {"paths": list(found.asked.submodules), "absent": list(found.asked.absent)},
+        "sparse": found.asked.is_sparse,
+        "pins": found.asked.pins,
+        "images": found.asked.images,
+        "modes": found.asked.modes,
         "flashinfer": {
             "guides": list(checkout.guides),
             "asked_for": checkout.asks_for_fork,
@@ -117,19 +148,24 @@ def as_json(found: Recognised, variables: Variables) -> dict[str, Any]:
 
 def as_text(found: Recognised, variables: Variables) -> str:
     """Return all of it for people."""
-    checkout, script = found.checkout, found.script
+    checkout, script, asked = found.checkout, found.script, found.asked
     rows = [
         ("commit", checkout.commit or "no git checkout"),
         ("version", checkout.version or "not said"),
         ("build script", f"{script.age}: {script.told}"),
-        ("submodules", "fetched by the script" if script.fetches_submodules else "must be there before"),
+        ("submodules", _submodules(found)),
         ("environment", _venv_rule(script)),
         ("there now", ", ".join(found.environments) or "none"),
-        ("FlashInfer", _fork(checkout)),
-        ("its pin", checkout.flashinfer_pin or "none in requirements.txt"),
+        ("FlashInfer", _fork(found, variables)),
+        ("its pins", ", ".join(asked.pins.values()) or "none in requirements.txt"),
+        *((f"image {cpu}", image) for cpu, image in asked.images.items()),
+        *((f"mode {mode}", _settings(around)) for mode, around in asked.modes.items()),
     ]
     width = max(len(name) for name, _ in rows)
-    lines = [checkout.root, *(f"  {name.ljust(width)}  {text}" for name, text in rows), "", "what is done:"]
+    lines = [checkout.root]
+    for name, text in rows:
+        lines += _paragraph(f"  {name.ljust(width)}  ", text)
+    lines += ["", "what is done:"]
     for name, text in commands(found, variables):
         lines += [f"  {name}", f"    {text}"]
     return "\n".join(lines)
@@ -142,12 +178,40 @@ def _venv_rule(script: Script) -> str:
     return f"{rule}; with {ages.BUILD_ROOT} ROOT, ROOT/venv-X.Y" if script.has(ages.BUILD_ROOT) else rule
 
 
-def _fork(checkout: Checkout) -> str:
+def _submodules(found: Recognised) -> str:
+    count, absent = len(found.asked.submodules), found.asked.absent
+    if not count:
+        return "none"
+    if not absent:
+        return f"{count}, all there"
+    if found.script.fetches_submodules and found.checkout.commit is not None:
+        return f"{count}, of which {len(absent)} are absent; the script fetches them"
+    return f"{count}, of which {len(absent)} are absent and must be there before: {', '.join(absent[:3])}"
+
+
+def _fork(found: Recognised, variables: Variables) -> str:
+    from k3env.k3 import pins
+
+    checkout = found.checkout
     if not checkout.guides:
+        if found.asked.is_sparse:
+            return "not known: this checkout is sparse, and leaves out the guides that say it"
         return "no guide for Kimi K3 in this checkout says what it needs"
     if not checkout.asks_for_fork:
         return "asks for none of its own"
-    return f"asks for the fork at {checkout.fork_commit or 'a commit that it does not name'}"
+    named, taken = checkout.fork_commit, variables.flashinfer_commit or pins.FLASHINFER_COMMIT
+    other = f"; flashinfer_commit is {taken}" if named is None or not taken.startswith(named) else ""
+    return f"asks for the fork at {named or 'a commit that it does not name'}{other}"
+
+
+def _settings(around: dict[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in around.items()) or "nothing set"
+
+
+def _paragraph(label: str, text: str) -> list[str]:
+    """Return text behind a label, in lines of 80 columns; a word that is too long stays whole."""
+    rows = textwrap.wrap(text, max(80 - len(label), 40), break_long_words=False, break_on_hyphens=False)
+    return [(label if at == 0 else " " * len(label)) + row for at, row in enumerate(rows)]
 
 
 def _wants_fork(found: Recognised, variables: Variables) -> bool:

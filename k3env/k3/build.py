@@ -21,6 +21,8 @@ FMHA = "cpp/tensorrt_llm/kernels/contextFusedMultiHeadAttention/fmha_v2_cu"
 VERSION = "tensorrt_llm/version.py"
 REQUIREMENTS = "requirements.txt"
 PACKAGE = "tensorrt-llm"
+IMAGES = "jenkins/current_image_tags.properties"
+SWEEP = "examples/kimi_k3/perf_sweep/perf_sweep.sbatch"
 GUIDES = (
     "examples/kimi_k3/README.md",
     "docs/source/deployment-guide/deployment-guide-for-kimi-k3-on-trtllm.md",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 from dataclasses import dataclass
 from typing import Optional
 
@@ -59,22 +60,46 @@ def script(machine: Machine, root: str) -> Optional[Script]:
 
 
 def added(source: str) -> tuple[str, ...]:
-    """Return the flags that a program adds to an argparse parser, from its source; a loop over names is followed.
+    """Return the flags that a program adds to a parser of arguments, from its source; a loop over names is followed.
+
+    A source in the words of a newer Python than this one is searched as text.
 
     Raises ValueError for a source that is no Python.
     """
     try:
-        tree = ast.parse(source)
-    except (SyntaxError, RecursionError, MemoryError) as error:
-        raise ValueError(f"it is no Python: {error or 'too deeply nested'}") from None
+        tree = ast.parse(source.removeprefix("\ufeff"))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        scanned = _scanned(source)
+        if scanned:
+            return scanned
+        raise ValueError(f"it is no Python: {_place(error)}") from None
     found: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
-            words = [word.value for word in node.args if isinstance(word, ast.Constant)]
-            found.update(word for word in words if isinstance(word, str) and word.startswith("-"))
-        if isinstance(node, ast.For):
-            found.update(_looped(node))
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    adding = [call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument"]
+    # A parser that is filled by other means is told by what its flags look like.
+    for node in adding or calls:
+        words = [word.value for word in node.args if isinstance(word, ast.Constant)]
+        flags = [word.partition("/")[0] for word in words if isinstance(word, str)]
+        found.update(flag for flag in flags if _looks_like_one(flag, bool(adding)))
+    for loop in ast.walk(tree):
+        if isinstance(loop, ast.For):
+            found.update(_looped(loop))
     return tuple(sorted(found))
+
+
+def _looks_like_one(word: str, is_added: bool) -> bool:
+    return word.startswith("-") if is_added else re.match(r"--?[A-Za-z][\w-]*\Z", word) is not None
+
+
+def _scanned(source: str) -> tuple[str, ...]:
+    calls = re.findall(r"\.add_argument\(\s*((?:[\"']-[^\"'\s]+[\"']\s*,?\s*)+)", source)
+    return tuple(sorted({flag for call in calls for flag in re.findall(r"[\"'](-[^\"']+)[\"']", call)}))
+
+
+def _place(error: BaseException) -> str:
+    if isinstance(error, SyntaxError):
+        return f"{error.msg}, line {error.lineno}"
+    return str(error) or "too deeply nested"
 
 
 def _looped(loop: ast.For) -> set[str]:

@@ -67,7 +67,16 @@ def test_nothing_of_the_checkout_is_run(root: Path) -> None:
     assert not (root / "ran").exists()
 
 
-@pytest.mark.parametrize(("text", "told"), [(None, "is no checkout of TensorRT LLM"), ("def (", "no Python")])
+NO_CHECKOUTS = [
+    (None, "is no checkout of TensorRT LLM expected: scripts/build_wheel.py in it found: no such file"),
+    ("def (", "no Python"),
+    ("print 'hello'", "Missing parentheses"),
+    ("import argparse\nargparse.ArgumentParser().add_argument('--skip-download')\n", "one that takes --skip-download"),
+    ("print()\n", "one that takes no options"),
+]
+
+
+@pytest.mark.parametrize(("text", "told"), NO_CHECKOUTS)
 def test_what_is_no_checkout_is_said(root: Path, text: str | None, told: str) -> None:
     if text is not None:
         (root / "scripts" / "build_wheel.py").write_text(text)
@@ -107,3 +116,57 @@ def test_where_objects_go_is_part_of_the_command(root: Path) -> None:
     found = described(root, "--extra-vars", "trtllm_build_root=/local/b")
     command = next(row["command"] for row in found["commands"] if row["step"] == "build")
     assert f"--build_dir {objects_of('/local/b', str(root))}" in command
+
+
+def refused(path: Path) -> str:
+    argv = [sys.executable, "-m", "k3env.cli", "describe", "--repo", str(path)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and not done.stdout
+    return " ".join(done.stderr.split())
+
+
+def test_where_there_is_no_directory_or_no_file_checked_out(root: Path) -> None:
+    assert "found: no such directory" in refused(root / "absent")
+    assert "found: a file" in refused(root / "requirements.txt")
+    subprocess.run(["git", "init", "--quiet", "--bare", str(root / "bare.git")], check=True)
+    assert "found: a bare repository" in refused(root / "bare.git")
+
+
+def test_a_directory_inside_a_checkout_names_its_root(root: Path) -> None:
+    (root / "scripts" / "build_wheel.py").write_text((DATA / "2-kimi-k3.py").read_text())
+    assert f"--repo {root}" in refused(root / "scripts")
+
+
+def test_what_it_asks_for(root: Path) -> None:
+    (root / "scripts" / "build_wheel.py").write_text((DATA / "2-kimi-k3.py").read_text())
+    (root / "requirements.txt").write_text("torch>=2.11.0,<=2.13.0a0\nflashinfer-python==0.6.16\n")
+    (root / "jenkins").mkdir()
+    (root / "jenkins" / "current_image_tags.properties").write_text("LLM_SBSA_DOCKER_IMAGE=site/x:sbsa\n")
+    (root / ".gitmodules").write_text('[submodule "3rdparty/a"]\n\tpath = 3rdparty/a\n\turl = https://example.org/a\n')
+    found = described(root)
+    assert found["pins"] == {"torch": "torch>=2.11.0,<=2.13.0a0", "flashinfer-python": "flashinfer-python==0.6.16"}
+    assert found["images"] == {"aarch64": "site/x:sbsa"} and found["modes"] == {} and found["sparse"] is False
+    assert found["submodules"] == {"paths": ["3rdparty/a"], "absent": ["3rdparty/a"]}
+    assert found["flashinfer"]["guides"] == []
+
+
+def lines(root: Path) -> list[str]:
+    argv = [sys.executable, "-m", "k3env.cli", "describe", "--repo", str(root)]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
+
+
+def test_a_person_reads_it_in_80_columns(root: Path) -> None:
+    (root / "scripts" / "build_wheel.py").write_text((DATA / "1-before.py").read_text())
+    (root / "requirements.txt").write_text("torch>=2.11.0,<=2.13.0a0\ntriton==3.6.0\ntransformers==5.5.4\nfla-core\n")
+    told = lines(root)
+    told = told[: told.index("what is done:")]
+    assert all(len(line) <= 80 for line in told[1:])
+    assert "FlashInfer    no guide for Kimi K3 in this checkout" in "\n".join(told)
+
+
+def test_a_guide_that_names_another_commit_than_the_variable(root: Path) -> None:
+    (root / "scripts" / "build_wheel.py").write_text((DATA / "2-kimi-k3.py").read_text())
+    (root / "examples" / "kimi_k3").mkdir(parents=True)
+    (root / "examples" / "kimi_k3" / "README.md").write_text(FORK.replace("b6cc", "0000"))
+    told = " ".join(" ".join(lines(root)).split())
+    assert "asks for the fork at 0000594918baf76c40c3a6236fd53f0f8fb9d2dc; flashinfer_commit is b6cc5949" in told

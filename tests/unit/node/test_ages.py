@@ -112,5 +112,20 @@ def test_what_is_no_python_is_said(text: str) -> None:
         added(text)
 
 
+ODD = [
+    ("a mark of the byte order", "\ufeffp.add_argument('--yes', '-y')\n", {"--yes", "-y"}),
+    ("another name for the method", "add = p.add_argument\nadd('--yes', '-y', help='no --force')\n", {"--yes", "-y"}),
+    ("click", "@click.option('--yes/--no-yes', '-y', help='-x')\ndef main(): run(['a', '--b'])\n", {"--yes", "-y"}),
+    ("a newer Python's words", "later X = 1\np.add_argument(\n    '--yes',\n    '-y', help='--x')\n", {"--yes", "-y"}),
+    ("a call that adds no option", "words.append('--fresh')\np.add_argument('--yes')\n", {"--yes"}),
+    ("none at all", "print('yes -y')\n", set()),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "expected"), ODD, ids=[name for name, _, _ in ODD])
+def test_flags_of_scripts_that_are_written_in_other_ways(name: str, text: str, expected: set[str]) -> None:
+    assert set(added(text)) == expected
+
+
 def test_a_checkout_without_the_script_has_no_age(tmp_path: Path) -> None:
     assert script(Machine(), str(tmp_path)) is None
