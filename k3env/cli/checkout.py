@@ -95,9 +95,8 @@ def commands(found: Recognised, variables: Variables) -> list[tuple[str, str]]:
 
     jobs = variables.trtllm_jobs
     flags = frozenset(found.script.flags)
-    words = argv(flags, arch=variables.trtllm_arch, jobs=jobs if isinstance(jobs, int) else 1)
-    if variables.trtllm_build_root is not None and "--build_dir" in flags:
-        words += ("--build_dir", objects_of(variables.trtllm_build_root, found.checkout.root))
+    objects = objects_of(variables.trtllm_build_root, found.checkout.root)
+    words = argv(flags, arch=variables.trtllm_arch, jobs=jobs if isinstance(jobs, int) else 1, objects=objects)
     before = ("", *words)
     unknown = not isinstance(jobs, int)
     shown = ["JOBS" if unknown and last == "-j" else word for last, word in zip(before, words, strict=False)]

@@ -6,12 +6,19 @@ with a fingerprint of its configuration (#19339).
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from typing import Optional
 
 NVRTC = "--nvrtc_dynamic_linking"
 BUILD_ROOT = "--build_root"
+BUILD_DIR = "--build_dir"
 CONFIGURE = "--configure_cmake"
+CLEAN = "--clean"
 GENERATE_FMHA = "--generate_fmha"
+
+ROOT_VARIABLE = "TRTLLM_BUILD_ROOT"
+"""Where scripts with --build_root look for one that no flag gives."""
 
 SUBMODULES = ".gitmodules"
 STAMP = ".generation_complete"
@@ -45,3 +52,15 @@ AGES = (
 def recognised(flags: frozenset[str], text: str) -> Age:
     """Return the age of a script by its flags and its text."""
     return next(age for age in AGES if flags >= set(age.flags) and all(word in text for word in age.words))
+
+
+def environment(version: str, checkout: str, build_root: Optional[str] = None) -> str:
+    """Return where a script makes its virtual environment: in the checkout, or by another name in its build root.
+
+    Source: scripts/build_wheel.py, create_venv; build roots: #17524.
+    """
+    return (
+        os.path.join(checkout, f".venv-{version}")
+        if build_root is None
+        else os.path.join(build_root, f"venv-{version}")
+    )

@@ -37,6 +37,16 @@ JOB_BYTES = 4 * GIB
 """Memory of one compile job: 3 to 4 GiB. Inferred from reports of killed compilers on hosts of 32 GiB, reports #186,
 #523 and #1028, whose answer is four to eight jobs."""
 
+OBJECTS, OBJECTS_AGAIN = (53 * GIB, 320_000), (4 * GIB, 0)
+PACKAGE_FIRST, PACKAGE_AGAIN = (10 * GIB, 80_000), (1 * GIB, 0)
+CACHES = (2 * GIB, 10_000)
+"""Bytes and inodes that a build writes: compiled objects, for the first time and again; the environment with the
+libraries beside it, and the libraries alone; the caches of pip and conan, where they are new.
+
+63 GB for a first build is what TensorRT LLM's documents say; 70,000 files of the environment, and many more objects, is
+what report #17524 says. How these divide between objects and the rest is inferred.
+"""
+
 
 @dataclass(frozen=True)
 class Artefact:

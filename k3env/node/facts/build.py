@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Optional
 
@@ -17,7 +17,11 @@ from k3env.protocol.profile import Profile
 
 _ELF = b"\x7fELF"
 _FEW = 3
-_CACHED = re.compile(r"(?m)^(CMAKE_CUDA_ARCHITECTURES|CMAKE_HOME_DIRECTORY):[^=\n]*=(.*)$")
+_CACHED = re.compile(
+    r"(?m)^(CMAKE_CUDA_ARCHITECTURES|CMAKE_HOME_DIRECTORY|CMAKE_BUILD_TYPE|NVRTC_DYNAMIC_LINKING|Python3?_EXECUTABLE)"
+    r":[^=\n]*=(.*)$"
+)
+_ON = ("ON", "1", "TRUE", "YES", "Y")
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,8 @@ class Build:
     """Artefacts that are not as the manifest recorded them."""
     manifest: Optional[Manifest]
     source: tuple[Evidence, ...] = ()
+    cached: dict[str, str] = field(default_factory=dict)
+    """All that is read of CMakeCache.txt: also build type, Python, how NVRTC is linked."""
 
 
 def build(machine: Machine, profile: Profile) -> Optional[Build]:
@@ -84,6 +90,7 @@ def _look(machine: Machine, root: str, objects: Optional[str]) -> Build:
             Evidence(_cache(root, place), None, "\n".join("=".join(item) for item in cached.items())),
             Evidence(manifests.path(root), None, f"commit {made.commit}, {made.arch}" if made else "absent"),
         ),
+        cached,
     )
 
 
@@ -125,6 +132,27 @@ def same_home(found: Build) -> bool:
     """Return whether CMake is configured at this path, if it is; a checkout that was moved can't be built on."""
     here = os.path.join(found.root, k3.CMAKE_HOME)
     return found.cmake_home is None or os.path.realpath(found.cmake_home) == os.path.realpath(here)
+
+
+def stale(found: Build, *, arch: str, environment: str, dynamic_nvrtc: bool) -> tuple[str, ...]:
+    """Return in what CMake is configured otherwise than this build is to be; nothing where it never was.
+
+    The script configures only once by itself, so that another architecture, Python or NVRTC is silently ignored.
+    Source: scripts/build_wheel.py before #19339, and CMakeCache.txt.
+    """
+    if found.cmake_arch is None:
+        return ()
+    kind = found.cached.get("CMAKE_BUILD_TYPE", "Release")
+    pythons = {found.cached.get(name) for name in ("Python_EXECUTABLE", "Python3_EXECUTABLE")} - {None, ""}
+    others = sorted(path for path in pythons if path and os.path.dirname(os.path.dirname(path)) != environment)
+    linked = found.cached.get("NVRTC_DYNAMIC_LINKING", "OFF").upper() in _ON
+    told = (
+        None if same_arch(found, arch) else f"architecture {found.cmake_arch}",
+        None if kind in ("Release", "") else f"build type {kind}",
+        f"Python {others[0]}" if others else None,
+        "a static NVRTC" if dynamic_nvrtc and not linked else None,
+    )
+    return tuple(text for text in told if text is not None)
 
 
 class Tree:
@@ -189,7 +217,7 @@ def wanting(
 
 
 def cmake_cache(machine: Machine, root: str, objects: str = "") -> dict[str, str]:
-    """Return what CMakeCache.txt says of architecture and source directory."""
+    """Return what CMakeCache.txt says of architecture, directories, Python and NVRTC."""
     path = _cache(root, objects)
     return dict(_CACHED.findall(machine.text(path, 1 << 24))) if machine.is_file(path) else {}
 

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Optional
 
+from k3env.k3 import ages
 from k3env.node import manifest
 from k3env.node.facts.interpreter import VERSIONED, base_python
 from k3env.node.machine import Machine
@@ -15,6 +16,8 @@ from k3env.protocol.finding import Evidence
 from k3env.protocol.profile import Profile
 
 NAMED = re.compile(r"\.venv-(\d+\.\d+)\Z")
+_ROOTED = re.compile(r"\.?venv-(\d+\.\d+)\Z")
+"""Also in a build root."""
 _START_S = 5.0
 
 
@@ -144,10 +147,10 @@ def expected(machine: Machine, repo: str, container: Container) -> Optional[str]
     Raises FileNotFoundError if there is no interpreter. Source: scripts/build_wheel.py, create_venv.
     """
     if container.engine == "none":
-        return os.path.join(repo, f".venv-{base_python(machine).version}")
+        return ages.environment(base_python(machine).version, repo)
     made = manifest.read(machine, repo)
     if made is not None and made.image == container.image and made.python:
-        return os.path.join(repo, f".venv-{made.python}")
+        return ages.environment(made.python, repo)
     there = existing(machine, repo)
     return os.path.join(repo, there[0]) if len(there) == 1 else None
 
@@ -158,7 +161,7 @@ def existing(machine: Machine, repo: str) -> tuple[str, ...]:
 
 
 def _unfinished(machine: Machine, path: str, version: Optional[str]) -> Optional[str]:
-    named = NAMED.search(os.path.basename(path))
+    named = _ROOTED.match(os.path.basename(path))
     if version is None:
         return "its pyvenv.cfg names no version"
     if named is not None and named[1] != version:

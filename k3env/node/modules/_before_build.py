@@ -15,13 +15,9 @@ from k3env.k3 import platforms
 from k3env.node.facts.gpu import Gpu
 from k3env.node.facts.script import Script
 from k3env.node.facts.toolchain import Toolchain
-from k3env.node.machine import Space
+from k3env.node.modules._room import Room
 from k3env.protocol.finding import FAIL, Finding
 
-FIRST_BYTES, AGAIN_BYTES = 63 * k3.GIB, 5 * k3.GIB
-"""What a first build takes, and what one on top of another: 63 GB is what the build's documents say of the image."""
-FIRST_INODES = 400_000
-"""70,000 files of the environment, the rest sources and objects; the report speaks of many more on some checkouts."""
 CMAKE, NVCC = (3, 27), (13, 0)
 
 
@@ -40,8 +36,8 @@ class Ground:
     """CPU of the node."""
     gpus: tuple[Gpu, ...] = ()
     """Those of the node; none where it has none, as hosts that only build have."""
-    space: Optional[Space] = None
-    """Free where the objects go; None: unknown."""
+    rooms: tuple[Room, ...] = ()
+    """The filesystems that the build writes to."""
     is_first: bool = True
     """Nothing was configured there before."""
     pointers: tuple[str, ...] = ()
@@ -59,8 +55,6 @@ class Ground:
     """Hosts that the first configuration downloads from, and that can't be reached; a fetched directory would serve."""
     login_node: Optional[str] = None
     """Why this looks like a login node."""
-    objects: Optional[str] = None
-    """The directory for objects, if it is not in the checkout."""
     left_out: tuple[str, ...] = ()
     """Files of the commit that the build or the choice of FlashInfer needs, and that are not checked out."""
     lacking: tuple[tuple[str, str], ...] = ()
@@ -205,16 +199,14 @@ def _submodules(ground: Ground) -> Optional[Finding]:
 
 
 def _space(ground: Ground) -> Optional[Finding]:
-    if ground.space is None or not ground.compiles:
+    short = [(room, found) for room in ground.rooms if (found := room.short) is not None]
+    if not short or not ground.compiles:
         return None
-    wanted = FIRST_BYTES if ground.is_first else AGAIN_BYTES
-    inodes = FIRST_INODES if ground.is_first else 0
-    if ground.space.free_bytes >= wanted and ground.space.free_inodes >= inodes:
-        return None
+    by_quota = all(found.startswith("a quota") for _, found in short)
     return _problem(
-        "space", f"{wanted // k3.GIB} GiB and {inodes} inodes free at {ground.objects or ground.repo}",
-        f"{ground.space.free_bytes / k3.GIB:.1f} GiB and {ground.space.free_inodes} inodes",
-        "make room, or take another filesystem; see df -h, df -i and your quota",
+        "space", "; ".join(room.wanted for room, _ in short), "; ".join(found for _, found in short),
+        "make room, or have the quota raised; see quota -s, or lfs quota" if by_quota
+        else "make room, or take another filesystem; see df -h, df -i and your quota",
     )  # fmt: skip
 
 

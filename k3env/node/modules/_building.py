@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from k3env.errors import Refused, TaskFailed
+from k3env.k3 import ages
 from k3env.k3 import build as k3
 from k3env.k3.pins import RECORDED
 from k3env.node import git_content, manifest, offline
@@ -90,9 +91,10 @@ class Work:
         arguments = self._arguments(found, toolchain)
         self.machine.make(os.path.join(self.root, manifest.DIRECTORY, "dg_cache"))
         self._take("build TensorRT LLM", (self._python(), k3.SCRIPT, *arguments))
-        if not self.machine.is_dir(os.path.join(self.root, f".venv-{version}")):
+        wanted = ages.environment(version, self.root)
+        if not self.machine.is_dir(wanted):
             raise TaskFailed(
-                "the build made no environment of its own", expected=f"{self.root}/.venv-{version}",
+                "the build made no environment of its own", expected=wanted,
                 found="nothing there", id="trtllm.no_venv",
                 remedy="see that python3 is no virtual environment's, and that TRTLLM_BUILD_ROOT is unset",
             )  # fmt: skip
@@ -193,37 +195,42 @@ class Work:
         return _ground.look(self.machine, self.wanted, found, script, toolchain, self._environment())
 
     def _arguments(self, found: Build, toolchain: Toolchain) -> tuple[str, ...]:
+        """Return the arguments that this checkout's script is to get, and see that the objects can go there.
+
+        Raises Refused for a build root on a network filesystem, TaskFailed for a script that can't do it.
+        """
         from k3env.node.modules.trtllm_build import argv
 
-        configured = found.cmake_arch is not None
+        clean = not build.same_home(found) or self._is_of_another_image(found)
         flags = self._flags()
+        dynamic_nvrtc = ages.NVRTC in flags and toolchain.has_cuda and not toolchain.nvrtc_static
+        environment = ages.environment(toolchain.python, self.root)
+        stale = build.stale(found, arch=self.wanted.arch, environment=environment, dynamic_nvrtc=dynamic_nvrtc)
         words = argv(
             flags,
             arch=self.wanted.arch,
             jobs=self.wanted.jobs or self._jobs(),
-            configure=configured and not build.same_arch(found, self.wanted.arch),
-            clean=not build.same_home(found),
-            dynamic_nvrtc=toolchain.has_cuda and not toolchain.nvrtc_static,
+            configure=bool(stale),
+            clean=clean,
+            dynamic_nvrtc=dynamic_nvrtc,
             generate_fmha=self._has_half_fmha(found),
+            objects=self._objects,
         )
-        return (*words, *self._build_dir(flags))
+        if self.wanted.build_root is not None:
+            _own_disk.refuse_far(self.machine, self.wanted.build_root)
+            self.machine.make(self.wanted.build_root)
+        return words
 
-    def _build_dir(self, flags: frozenset[str]) -> tuple[str, ...]:
-        """Return what leads the objects to the node's own disk.
+    def _is_of_another_image(self, found: Build) -> bool:
+        """Return whether what is compiled there is known to be of another image: libraries of two must not be mixed.
 
-        Raises Refused for a network filesystem, TaskFailed for a script that can't.
+        Source: TensorRT LLM's document of its containers. What it was compiled against, no dependency of make's says.
         """
-        if self.wanted.build_root is None:
-            return ()
-        if "--build_dir" not in flags:
-            raise TaskFailed(
-                f"this checkout's {k3.SCRIPT} takes no --build_dir",
-                expected="--build_dir among its flags", found="none",
-                remedy="leave build_root out", id="trtllm.script",
-            )  # fmt: skip
-        _own_disk.refuse_far(self.machine, self.wanted.build_root)
-        self.machine.make(self.wanted.build_root)
-        return ("--build_dir", self._objects)
+        made = found.manifest
+        if made is None or found.cmake_arch is None:
+            return False
+        now = image_packages.key(self.machine, self.wanted.container)
+        return made.image != self.wanted.container.image or bool(made.image_key and now and made.image_key != now)
 
     def _flags(self) -> frozenset[str]:
         """Return the flags of the build script, by its own word.
@@ -271,7 +278,7 @@ class Work:
         return found.python
 
     def _venv(self) -> Venv:
-        path = os.path.join(self.root, f".venv-{self._version()}")
+        path = ages.environment(self._version(), self.root)
         found = venv.read(self.machine, path, in_image=self.wanted.container.engine != "none")
         return usable(found, path)
 
@@ -343,8 +350,8 @@ class Work:
         }
         if self.wanted.container.engine == "none":
             around["PATH"] = interpreter.base_path(self.machine)
-        if "TRTLLM_BUILD_ROOT" in self.machine.environment:
-            around["TRTLLM_BUILD_ROOT"] = ""  # In place means in the checkout.
+        # In place means in the checkout, whatever this user's shell or the image says.
+        around[ages.ROOT_VARIABLE] = ""
         return {**around, **self.wanted.environment}
 
 

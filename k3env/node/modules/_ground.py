@@ -6,20 +6,21 @@ import os
 from typing import TYPE_CHECKING, Optional
 from urllib.parse import urlsplit
 
+from k3env.k3 import ages
 from k3env.k3 import build as k3
 from k3env.node import git_content, requirements
 from k3env.node.facts import egress, slurm_config, system
 from k3env.node.facts.gpu import Gpu, gpus
 from k3env.node.facts.script import Script
 from k3env.node.facts.toolchain import Toolchain
-from k3env.node.modules import _conan
+from k3env.node.modules import _conan, _room
 from k3env.node.modules._before_build import Ground
 from k3env.protocol.finding import Unreadable
 
 if TYPE_CHECKING:
     from k3env.node.facts.build import Build
     from k3env.node.facts.egress import Configured
-    from k3env.node.machine import Machine, Space
+    from k3env.node.machine import Machine
     from k3env.node.modules.trtllm_build import TrtllmBuild
     from k3env.node.offline import Conan
 
@@ -27,6 +28,8 @@ GITHUB = "https://github.com"
 INDEXES = ("https://pypi.org/simple", "https://download.pytorch.org/whl")
 """From where the first configuration and its requirements come. Source: 3rdparty and requirements.txt."""
 FETCHED = "3rdparty/fetch_content.json"
+CACHES = ("CONAN_HOME", "PIP_CACHE_DIR")
+"""Where the build's environment leads its caches; without these they lie in the user's home."""
 
 
 def look(
@@ -52,7 +55,7 @@ def look(
         machine.is_file(os.path.join(wanted.repo, k3.CMAKE_LISTS)),
         machine.architecture() if wanted.container.engine != "none" else toolchain.architecture,
         _gpus(machine),
-        _space(machine, wanted.build_root or wanted.repo),
+        _room.look(machine, _needs(machine, wanted, environment, compiled=not is_first, python=toolchain.python)),
         is_first,
         git_content.lfs_pointers(machine, wanted.repo),
         git_content.absent_submodules(machine, wanted.repo),
@@ -62,7 +65,6 @@ def look(
         _own_torch(machine, wanted.repo, toolchain.python),
         _out_of_reach(machine, wanted, {**machine.environment, **environment}, toolchain.ways) if fetches else (),
         None if wanted.on_login_node else _login_node(machine),
-        wanted.build_root,
         git_content.left_out(machine, wanted.repo, (k3.CMAKE_LISTS, *k3.GUIDES)),
         _lacking(machine, wanted, {**machine.environment, **environment}, toolchain) if is_first else (),
     )
@@ -74,14 +76,14 @@ def _gpus(machine: Machine) -> tuple[Gpu, ...]:
     return () if isinstance(found, Unreadable) else found
 
 
-def _space(machine: Machine, path: str) -> Optional[Space]:
-    """Return what is free where the objects go; that directory may not be there yet."""
-    while not machine.exists(path) and path != os.path.dirname(path):
-        path = os.path.dirname(path)
-    try:
-        return machine.space(path)
-    except OSError:
-        return None
+def _needs(
+    machine: Machine, wanted: TrtllmBuild, environment: dict[str, str], *, compiled: bool, python: str
+) -> list[_room.Need]:
+    """Return what the build writes where; caches that are there already grow by what can't be told."""
+    places = (environment.get(name) for name in CACHES)
+    new = [path for path in dict.fromkeys(places) if path and not (machine.is_dir(path) and machine.list(path))]
+    made = machine.is_dir(ages.environment(python, wanted.repo))
+    return _room.needs(wanted.repo, wanted.build_root, new[:1], compiled=compiled, made=made)
 
 
 def _torch(machine: Machine, repo: str, python: str) -> Optional[str]:
@@ -90,7 +92,9 @@ def _torch(machine: Machine, repo: str, python: str) -> Optional[str]:
 
 
 def _own_torch(machine: Machine, repo: str, python: str) -> bool:
-    return machine.is_dir(os.path.join(repo, f".venv-{python}", "lib", f"python{python}", "site-packages", "torch"))
+    return machine.is_dir(
+        os.path.join(ages.environment(python, repo), "lib", f"python{python}", "site-packages", "torch")
+    )
 
 
 def sources(machine: Machine, repo: str) -> tuple[tuple[str, ...], bool]:

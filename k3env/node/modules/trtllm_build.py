@@ -67,6 +67,11 @@ class TrtllmBuild(Module):
             raise ValueError(f"arch: {problem}")
         if self.build_root is not None:
             check_path("build_root", self.build_root)
+        if self.environment.get(ages.ROOT_VARIABLE):
+            raise ValueError(
+                f"environment: {ages.ROOT_VARIABLE} would move the environment out of the checkout, where jobs look for"
+                " it; set build_root instead"
+            )
         if self.jobs is not None and self.jobs < 1:
             raise ValueError(f"jobs must be at least 1, found {self.jobs}")
 
@@ -170,8 +175,8 @@ class TrtllmBuild(Module):
                 "trtllm.image", "warn", "warn", subject=made.image,
                 message=f"TensorRT LLM was built in another image than {made.image} now is",
                 expected=f"the image {made.image_key[:12]}, in which it was built", found=now[:12],
-                remedy="see that their torch and CUDA are the same; if not, "
-                f"remove {manifest.path(self.repo)}, and build again",
+                remedy="see that their torch and CUDA are the same; if not, build again from nothing: "
+                f"rm -r {manifest.path(self.repo)} {made.build_dir or os.path.join(self.repo, k3.CMAKE_DIR)}",
             ),
         )  # fmt: skip
 
@@ -268,13 +273,15 @@ def argv(
     clean: bool = False,
     dynamic_nvrtc: bool = False,
     generate_fmha: bool = False,
+    objects: str = "",
 ) -> tuple[str, ...]:
     """Return the arguments of build_wheel.py, leaving out what this checkout's does not know.
 
-    `configure`: it was configured in another way; `clean`: somewhere else; `dynamic_nvrtc`: there is no static one;
-    `generate_fmha`: its attention kernels may be half of what they must be.
+    `configure`: it was configured in another way; `clean`: somewhere else, or in another image; `dynamic_nvrtc`: there
+    is no static one; `generate_fmha`: its attention kernels may be half of what they must be; `objects`: where to
+    compile to, if not in the checkout.
 
-    Raises TaskFailed if it does not take an architecture at all.
+    Raises TaskFailed if it does not take an architecture at all, or can't compile elsewhere and is to.
     """
     if "--cuda_architectures" not in flags:
         raise TaskFailed(
@@ -282,11 +289,18 @@ def argv(
             expected="--cuda_architectures among its flags", found=", ".join(sorted(flags)) or "no flags",
             remedy="see that repo is a TensorRT LLM checkout, at a commit with Kimi K3", id="trtllm.script",
         )  # fmt: skip
+    if objects and ages.BUILD_DIR not in flags:
+        raise TaskFailed(
+            f"this checkout's {k3.SCRIPT} takes no {ages.BUILD_DIR}",
+            expected=f"{ages.BUILD_DIR} among its flags", found="none",
+            remedy="leave build_root out", id="trtllm.script",
+        )  # fmt: skip
     words = ["--cuda_architectures", arch]
     words += [flag for flag in ("--skip_building_wheel", "--yes") if flag in flags]
     words += ["-j", str(jobs)] if flags & {"-j", "--job_count"} else []
-    words += ["--clean"] if clean and "--clean" in flags else []
-    words += ["--configure_cmake"] if configure and "--configure_cmake" in flags else []
+    words += [ages.CLEAN] if clean and ages.CLEAN in flags else []
+    words += [ages.CONFIGURE] if configure and not clean and ages.CONFIGURE in flags else []
     words += [ages.NVRTC] if dynamic_nvrtc and ages.NVRTC in flags else []
     words += [ages.GENERATE_FMHA] if generate_fmha and not clean and ages.GENERATE_FMHA in flags else []
+    words += [ages.BUILD_DIR, objects] if objects else []
     return tuple(words)

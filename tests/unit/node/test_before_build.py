@@ -9,14 +9,22 @@ import pytest
 
 from k3env.k3.build import GIB
 from k3env.node.facts.gpu import Gpu
+from k3env.node.facts.quota import Quota
 from k3env.node.facts.script import Script
 from k3env.node.facts.toolchain import Toolchain, toolchain
 from k3env.node.machine import Machine, Space
 from k3env.node.modules import _ground
 from k3env.node.modules._before_build import Ground, problems
+from k3env.node.modules._room import Room, needs
 from k3env.protocol.container import Container
 from k3env.protocol.finding import Unreadable
 from tests.unit.node.ground import PYTHON, run
+
+
+def room(size: int, inodes: int, path: str = "/r", first: bool = True) -> Room:
+    """Return a filesystem with this much room, on which all of a build lands."""
+    return Room(tuple(needs(path, None, (), compiled=not first, made=not first)), Space(size, inodes))
+
 
 TOOLS = {"cmake": "3.31.8", "nvcc": "13.0", "patchelf": "0.18.0", "git": "2.43", "git-lfs": "3.4", "c++": "13.3"}
 IMAGE = Toolchain("aarch64", "3.12", True, TOOLS, {"torch": "2.12.0a0+5e1b"}, True, True)
@@ -31,7 +39,7 @@ GOOD = Ground(
     True,
     "aarch64",
     GB300,
-    Space(900 * GIB, 10_000_000),
+    (room(900 * GIB, 10_000_000),),
     torch_requirement="torch>=2.11.0,<=2.13.0a0",
 )
 GB200 = (Gpu("00000008:01:00.0", "NVIDIA GB200", (10, 0), 189471),)
@@ -91,15 +99,22 @@ BROKEN = [
         "3rdparty/x",
         "submodule update",
     ),
-    ("little room", {"space": Space(20 * GIB, 10_000_000)}, "space", "20.0 GiB", "make room"),
+    ("little room", {"rooms": (room(20 * GIB, 10_000_000),)}, "space", "20.0 GiB", "make room"),
     (
         "little room on the node's own disk",
-        {"space": Space(20 * GIB, 10_000_000), "objects": "/local/b"},
+        {"rooms": (room(900 * GIB, 10_000_000), room(20 * GIB, 10_000_000, "/local/b"))},
         "space",
         "20.0 GiB",
         "make room",
     ),
-    ("few inodes", {"space": Space(900 * GIB, 1000)}, "space", "1000 inodes", "df -i"),
+    ("few inodes", {"rooms": (room(900 * GIB, 1000),)}, "space", "1000 inodes", "df -i"),
+    (
+        "a quota that is nearly used up",
+        {"rooms": (replace(room(900 * GIB, 10_000_000), quota=Quota(12 * GIB, 50_000)),)},
+        "space",
+        "a quota with 12.0 GiB and 50000 inodes left",
+        "have the quota raised",
+    ),
     ("more jobs than memory", {"jobs": 72, "memory_bytes": 64 * GIB}, "memory", "64 GiB free", "set trtllm_jobs to 16"),
     (
         "a sparse checkout",
@@ -139,16 +154,18 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
 HARMLESS = [
     ("a host without GPUs builds for others", {"gpus": ()}),
     ("a GPU that says no capability", {"gpus": (Gpu("0:0"),)}),
-    ("the second build needs little room", {"is_first": False, "space": Space(9 * GIB, 0)}),
+    ("the second build needs little room", {"rooms": (room(9 * GIB, 0, first=False),)}),
     ("a configured build downloads nothing", {"is_first": False, "unreachable": ("github.com:443",)}),
     (
         "nothing is compiled in a stand-in",
-        {"compiles": False, "toolchain": without("nvcc", "c++"), "space": Space(1, 1)},
+        {"compiles": False, "toolchain": without("nvcc", "c++"), "rooms": (room(1, 1),)},
     ),
     ("the script fetches its submodules", {"submodules_missing": ("3rdparty/x",)}),
     ("torch in an environment, asked with --yes", {"venv_torch": True}),
     ("no torch at all is another's matter", {"toolchain": replace(IMAGE, packages={"torch": None})}),
     ("a local and alpha version counts", {"torch_requirement": "torch==2.12.0a0"}),
+    ("a quota with room", {"rooms": (replace(room(900 * GIB, 10_000_000), quota=Quota(70 * GIB, None)),)}),
+    ("a filesystem that says nothing", {"rooms": (replace(room(0, 0), space=None),)}),
     ("one job", {"jobs": 1, "memory_bytes": GIB}),
     (
         "virtualenv is there already",
@@ -177,18 +194,6 @@ def test_an_interpreter_that_does_not_answer(tmp_path: Path) -> None:
     (tmp_path / "python3").chmod(0o755)
     found = toolchain(Machine(environment={"PATH": f"{tmp_path}:/usr/bin:/bin"}), Container(), "/")
     assert isinstance(found, Unreadable) and "exit code 3: broken" in found.reason
-
-
-def test_room_is_looked_for_where_the_objects_go(tmp_path: Path) -> None:
-    asked: list[str] = []
-
-    class Asked(Machine):
-        def space(self, path: str) -> Space:
-            asked.append(path)
-            return super().space(path)
-
-    assert _ground._space(Asked(), str(tmp_path / "not" / "yet")) is not None
-    assert asked == [str(tmp_path)]
 
 
 @pytest.mark.parametrize("told", ["environment", "pip.conf", "nothing"])

@@ -458,6 +458,30 @@ def test_a_script_that_can_not_compile_elsewhere_is_said(wanted: Ground, tmp_pat
         module.apply(wanted.machine, module.changes(wanted.machine))
 
 
+def test_a_build_root_of_the_users_shell_moves_nothing(wanted: Ground, tmp_path: Path) -> None:
+    shutil.rmtree(wanted.venv)
+    wanted.machine.environment["TRTLLM_BUILD_ROOT"] = str(tmp_path / "theirs")
+    perform(
+        replace(wanted.module, environment={**wanted.module.environment, "FAKE_ROOTS": "1"}, build_root=str(tmp_path)),
+        wanted.machine,
+    )
+    assert wanted.venv.is_dir() and not (tmp_path / "theirs").exists()
+    assert "--build_root" not in wanted.built()[0]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("CMAKE_BUILD_TYPE", "Debug"), ("Python_EXECUTABLE", "/gone/.venv-3.8/bin/python3")]
+)
+def test_what_cmake_would_keep_from_before_is_configured_anew(wanted: Ground, key: str, value: str) -> None:
+    (wanted.repo / LIBRARY).unlink()
+    cache = wanted.repo / "cpp/build/CMakeCache.txt"
+    text = cache.read_text()
+    cache.unlink()
+    cache.write_text(f"{text}{key}:STRING={value}\n")
+    perform(wanted.module, wanted.machine)
+    assert wanted.built() == ["--cuda_architectures 103-real --skip_building_wheel --yes -j 3 --configure_cmake"]
+
+
 def test_what_is_built_from_local_changes_is_told_and_built_again_without(wanted: Ground) -> None:
     rewrite(wanted.repo / "cpp/kernel.cu", "2", "mine")
     (wanted.repo / LIBRARY).unlink()
@@ -521,6 +545,11 @@ def test_in_an_image(wanted: Ground, tmp_path: Path, tmp_path_factory: pytest.Te
     (change,) = perform(module, inside.machine)
     assert (change.what, change.before, change.after) == ("build's image", "none", "k3")
     assert inside.manifest.image == "k3"
+    (arguments,) = inside.built()
+    assert arguments.endswith(" --clean"), "objects of two images must not be mixed"
+    (inside.repo / LIBRARY).unlink()
+    perform(module, inside.machine)
+    assert "--clean" not in inside.built()[0]
     inside.machine.started.clear()
     break_home(inside)
     assert module.changes(inside.machine) == (), "an image's interpreter is not seen from outside"
@@ -548,6 +577,8 @@ def test_an_engine_that_is_missing_is_said(
         ({"arch": "100f-real"}, "did you mean 100-real"),
         ({"commit": "main"}, "40 hexadecimal digits"),
         ({"repo": "x"}, "absolute path"),
+        ({"build_root": "b"}, "absolute path"),
+        ({"environment": {"TRTLLM_BUILD_ROOT": "/b"}}, "set build_root instead"),
         ({"jobs": 0}, "at least 1"),
     ],
 )

@@ -1,6 +1,8 @@
-"""A stand-in of TensorRT LLM's scripts/build_wheel.py before Kimi K3: its flags and telling words."""
+"""A stand-in of TensorRT LLM's scripts/build_wheel.py before Kimi K3: its flags, telling words, and steps."""
 
 import argparse
+
+import steps
 
 MODULES = ".gitmodules"
 
@@ -25,8 +27,14 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--trt_root")
     flags.add_argument("--nccl_root")
     flags.add_argument("--benchmarks", action="store_true")
+    flags.add_argument("--build_dir")
+    flags.add_argument("--dist_dir")
+    flags.add_argument("--extra-make-targets", nargs="+", default=[])
+    flags.add_argument("--micro_benchmarks", action="store_true")
+    flags.add_argument("--nvtx", action="store_true")
+    flags.add_argument("--internal-cutlass-kernels-root")
     return flags
 
 
 if __name__ == "__main__":
-    print(vars(parser().parse_args()))
+    steps.run(parser().parse_args(), __file__, submodules=MODULES)

@@ -1,6 +1,8 @@
-"""A stand-in of TensorRT LLM's scripts/build_wheel.py of Kimi K3's bring-up: its flags and telling words."""
+"""A stand-in of TensorRT LLM's scripts/build_wheel.py of Kimi K3's bring-up: its flags, telling words, and steps."""
 
 import argparse
+
+import steps
 
 MODULES = ".gitmodules"
 STAMP = ".generation_complete"
@@ -32,8 +34,18 @@ def parser() -> argparse.ArgumentParser:
         flags.add_argument(f"--{name}_root")
     flags.add_argument("--yes", "-y", action="store_true")
     flags.add_argument("--skip_requirements", action="store_true")
+    flags.add_argument("--build_dir")
+    flags.add_argument("--dist_dir")
+    flags.add_argument("--extra-make-targets", nargs="+", default=[])
+    flags.add_argument("--mypyc", action="store_true")
+    flags.add_argument("--plat-name")
+    flags.add_argument("--require_dynamic_attributions", action="store_true")
+    flags.add_argument("--version-override")
+    flags.add_argument("--micro_benchmarks", action="store_true")
+    flags.add_argument("--nvtx", action="store_true")
+    flags.add_argument("--internal-cutlass-kernels-root")
     return flags
 
 
 if __name__ == "__main__":
-    print(vars(parser().parse_args()))
+    steps.run(parser().parse_args(), __file__, submodules=MODULES, stamp=STAMP)

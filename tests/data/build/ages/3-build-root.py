@@ -1,6 +1,8 @@
-"""A stand-in of TensorRT LLM's scripts/build_wheel.py with build roots: its flags and telling words."""
+"""A stand-in of TensorRT LLM's scripts/build_wheel.py with build roots: its flags, telling words, and steps."""
 
 import argparse
+
+import steps
 
 STAMP = ".generation_complete"
 
@@ -33,8 +35,18 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--build_root")
     flags.add_argument("--out-of-tree", action="store_true")
     flags.add_argument("--python_only", action="store_true")
+    flags.add_argument("--build_dir")
+    flags.add_argument("--dist_dir")
+    flags.add_argument("--extra-make-targets", nargs="+", default=[])
+    flags.add_argument("--mypyc", action="store_true")
+    flags.add_argument("--plat-name")
+    flags.add_argument("--require_dynamic_attributions", action="store_true")
+    flags.add_argument("--version-override")
+    flags.add_argument("--micro_benchmarks", action="store_true")
+    flags.add_argument("--nvtx", action="store_true")
+    flags.add_argument("--internal-cutlass-kernels-root")
     return flags
 
 
 if __name__ == "__main__":
-    print(vars(parser().parse_args()))
+    steps.run(parser().parse_args(), __file__, stamp=STAMP)

@@ -1,7 +1,7 @@
 """What a build in place does to a checkout, without building: for the tests of trtllm_build.
 
 It notes its arguments in $FAKE_CALLS. FAKE_FAIL prints that text and fails; FAKE_STOP ends it between emptying and
-copying; FAKE_FORGET leaves that artefact out; FAKE_OLD makes it one of an earlier age.
+copying; FAKE_FORGET leaves that artefact out; FAKE_OLD makes it one of an earlier age, FAKE_ROOTS one with build roots.
 """
 
 import argparse
@@ -38,6 +38,8 @@ def parsed():
         flags.add_argument("--yes", "-y", action="store_true")
         flags.add_argument("--job_count", "-j", type=int)
         flags.add_argument("--build_dir", default=BUILD)
+    if "FAKE_ROOTS" in os.environ:
+        flags.add_argument("--build_root", default=os.environ.get("TRTLLM_BUILD_ROOT"))
     return flags.parse_args()
 
 
@@ -59,7 +61,9 @@ def main():
     args = parsed()
     with open(os.environ["FAKE_CALLS"], "a", encoding="utf-8") as file:
         file.write(" ".join(sys.argv[1:]) + "\n")
-    venv = os.path.join(ROOT, ".venv-{}.{}".format(*sys.version_info))
+    version = "{}.{}".format(*sys.version_info)
+    build_root = getattr(args, "build_root", None)
+    venv = os.path.join(build_root, f"venv-{version}") if build_root else os.path.join(ROOT, f".venv-{version}")
     if not os.path.exists(venv):
         shutil.copytree(os.environ["FAKE_VENV"], venv, symlinks=True, copy_function=os.link)
     if "FAKE_FAIL" in os.environ:
