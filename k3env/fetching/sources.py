@@ -14,9 +14,8 @@ from typing import Any
 from k3env.k3 import build
 from k3env.node.facts import checkout
 from k3env.node.offline import GITHUB
+from k3env.node.requirements import named
 
-REQUIREMENTS = ("requirements-dev.txt", build.REQUIREMENTS)
-"""The first that is there is what build_wheel.py installs, which begins with the other."""
 FETCHCONTENT = "3rdparty/fetch_content.json"
 _BASE = "${github_base_url}"
 _INSTALLED = re.compile(r"\b(virtualenv|conan|nanobind|pybind11-stubgen)((?:[<>=!~]=?\s?[\w.*]+,?)*)")
@@ -46,7 +45,7 @@ class Dependency:
 
 def requirements(read: Read, into: Path) -> Path | None:
     """Write a checkout's requirement files, with those that they name; return the first."""
-    first = next((name for name in REQUIREMENTS if read(name) is not None), None)
+    first = next((name for name in build.INSTALLED if read(name) is not None), None)
     todo, seen = [first] if first else [], set()
     while todo:
         name = todo.pop()
@@ -56,7 +55,7 @@ def requirements(read: Read, into: Path) -> Path | None:
         seen.add(name)
         (into / name).parent.mkdir(parents=True, exist_ok=True)
         (into / name).write_text(text, encoding="utf-8")
-        for more in re.findall(r"(?m)^\s*(?:-r|-c|--requirement|--constraint)[\s=]+(\S+)", text):
+        for _, more in named(text):
             todo.append(posixpath.normpath(posixpath.join(posixpath.dirname(name), more)))
     return into / first if first else None
 

@@ -20,6 +20,8 @@ FMHA = "cpp/tensorrt_llm/kernels/contextFusedMultiHeadAttention/fmha_v2_cu"
 """Generated attention kernels: a run that was cut off leaves some."""
 VERSION = "tensorrt_llm/version.py"
 REQUIREMENTS = "requirements.txt"
+INSTALLED = ("requirements-dev.txt", REQUIREMENTS)
+"""The first that is there is what the script installs, which begins with the other."""
 PACKAGE = "tensorrt-llm"
 IMAGES = "jenkins/current_image_tags.properties"
 SWEEP = "examples/kimi_k3/perf_sweep/perf_sweep.sbatch"

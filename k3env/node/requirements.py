@@ -54,6 +54,13 @@ def lines(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def named(text: str) -> tuple[tuple[str, str], ...]:
+    """Return the files that a requirements file names, each as "requirement" or "constraint" with its path there."""
+    kinds = {"-r": "requirement", "--requirement": "requirement", "-c": "constraint", "--constraint": "constraint"}
+    found = re.findall(r"(?m)^[ \t]*(-r|-c|--requirement|--constraint)[ \t=]+(\S+)", re.sub(r"\\\r?\n", "", text))
+    return tuple((kinds[option], path) for option, path in found)
+
+
 def name_of(line: str) -> Optional[str]:
     """Return the name that a line of a requirements file requires, as indexes compare it; None: it says none."""
     match = _EGG.search(line) if "://" in line.partition("@")[0] else _NAME.match(line)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Optional
 from urllib.parse import urlsplit
 
 from k3env.k3 import ages
 from k3env.k3 import build as k3
+from k3env.k3.pins import is_protected, normalised
 from k3env.node import git_content, requirements
 from k3env.node.facts import egress, slurm_config, system
 from k3env.node.facts.gpu import Gpu, gpus
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from k3env.node.facts.egress import Configured
     from k3env.node.machine import Machine
     from k3env.node.modules.trtllm_build import TrtllmBuild
-    from k3env.node.offline import Conan
+    from k3env.node.offline import Conan, Offline
 
 GITHUB = "https://github.com"
 INDEXES = ("https://pypi.org/simple", "https://download.pytorch.org/whl")
@@ -124,10 +126,29 @@ def _lacking(
     from k3env.node import offline
 
     found = offline.use(machine, directory)
-    told = [(f"{directory} lacks {name}: {why}", found.remedy()) for name, why in found.fetched.missing.items()]
+    told = list(_unfetched(machine, wanted, found, toolchain))
+    told += [(f"{directory} lacks {name}: {why}", found.remedy()) for name, why in found.fetched.missing.items()]
     if found.conan is not None:
         told += _lacking_conan(machine, found.conan, environment.get(_conan.VARIABLE, ""), directory, toolchain)
     return tuple(told)
+
+
+def _unfetched(
+    machine: Machine, wanted: TrtllmBuild, found: Offline, toolchain: Toolchain
+) -> Iterator[tuple[str, str]]:
+    """Say which requirements neither the image nor a wheel meets; an environment that is there may, and is pip's."""
+    from k3env.node.modules import _wheelhouse
+
+    if machine.is_dir(os.path.join(wanted.repo, f".venv-{toolchain.python}")):
+        return
+    needed = _wheelhouse.required(_wheelhouse.read_in(machine, wanted.repo), k3.INSTALLED)
+    installed = {normalised(name): version for name, version in toolchain.installed.items()}
+    advice = found.remedy(toolchain.python)
+    for images, remedy in ((False, advice), (True, f"use an image that brings it; or, {advice} --image-packages")):
+        some = [item for item in needed if is_protected(item.name) is images]
+        told = _wheelhouse.unfetched(found, some, toolchain.python, installed)
+        if told:
+            yield f"{found.directory} lacks {_wheelhouse.shown(told)}", remedy
 
 
 def _lacking_conan(

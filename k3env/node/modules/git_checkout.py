@@ -70,11 +70,13 @@ class GitCheckout(Module):
     def changes(self, machine: Machine) -> tuple[Change, ...]:
         """Return what differs: origin, HEAD, submodules, LFS files, and whether git overlooks .k3env/.
 
-        Raises Refused for a directory that is no checkout, and for local changes that a move of HEAD would touch.
+        Raises Refused for a directory that is no checkout, for local changes that a move of HEAD would touch, and for a
+        commit that `offline` lacks.
         """
         from k3env.node import git, git_content
 
         if not self._is_checkout(machine):
+            self._refuse_unfetched(machine)
             return (Change(f"checkout {self.repo}", "absent", f"{git.shown(self.url)} at {self.commit}"),)
         found: list[Change] = []
         origin = git.origin(machine, self.repo)
@@ -82,7 +84,10 @@ class GitCheckout(Module):
             found.append(Change("origin", git.shown(origin or "none"), git.shown(self.url)))
         if git_content.exclude_problem(machine, self.repo, EXCLUDED):
             found.append(Change("git's exclude file", f"{EXCLUDED} is absent", EXCLUDED))
-        content = self._content(machine, git.status(machine, self.repo))
+        status = git.status(machine, self.repo)
+        if status.commit != self.commit:
+            self._refuse_unfetched(machine)
+        content = self._content(machine, status)
         lock = git.locked(machine, self.repo) if content else None
         if lock is not None:
             raise Refused(
@@ -91,6 +96,13 @@ class GitCheckout(Module):
                 remedy=f"see that no git runs there on any node, then: rm {lock}", id="git.lock",
             )  # fmt: skip
         return (*found, *content)
+
+    def _refuse_unfetched(self, machine: Machine) -> None:
+        """Raise Refused for a commit that the directory used instead of the network does not hold."""
+        from k3env.node.modules._around import opened
+
+        if self.offline is not None:
+            opened(machine, self.offline).require(self.url, self.commit)
 
     def apply(self, machine: Machine, changes: tuple[Change, ...]) -> None:
         """Clone or fetch, then move HEAD, submodules and LFS files.

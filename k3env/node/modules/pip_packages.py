@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Optional
 
@@ -108,14 +109,17 @@ class PipPackages(Module):
     def changes(self, machine: Machine) -> tuple[Change, ...]:
         """Return the packages that are not as wanted, read from their metadata: pip is not started.
 
-        Raises Refused for a package that is installed twice over.
+        Raises Refused for a package that is installed twice over, and for one that `offline` lacks.
         """
         if not self._is_asked_for(machine):
             return ()
         venv = self._venv(machine)
         if venv is None or venv.unfinished:
-            return tuple(Change(needed.name, "absent", described(needed)) for needed in map(parse, self.packages))
+            wanted = tuple(map(parse, self.packages))
+            self._refuse_unfetched(machine, wanted, None if venv is None else venv.version)
+            return tuple(Change(needed.name, "absent", described(needed)) for needed in wanted)
         pending = self._pending(machine, venv)
+        self._refuse_unfetched(machine, (item.needed for item in pending), venv.version)
         return tuple(Change(item.needed.name, item.before, described(item.needed)) for item in pending)
 
     def apply(self, machine: Machine, changes: tuple[Change, ...]) -> None:
@@ -132,7 +136,6 @@ class PipPackages(Module):
     def _install(self, machine: Machine) -> None:
         from k3env.node.modules._pip import record_versions, usable
 
-        self._refuse_unfetched(machine)
         venv = usable(self._venv(machine), self._where(machine) or f"of {self.root}")
         pip = self._pip(machine, venv, own_cache=True)
         pip.see_image()
@@ -240,14 +243,16 @@ class PipPackages(Module):
                 container, environment["PIP_CACHE_DIR"] = disk.container, cache
         return Pip(machine, venv, self.root, container, environment, self.inactivity_s)
 
-    def _refuse_unfetched(self, machine: Machine) -> None:
-        """Raise Refused for a commit that the directory used instead of the network does not hold."""
+    def _refuse_unfetched(self, machine: Machine, needed: Iterable[Requirement], python: Optional[str]) -> None:
+        """Raise Refused for what the directory used instead of the network does not hold."""
         from k3env.node.modules._around import opened
+        from k3env.node.modules._wheelhouse import refuse_unfetched
 
-        for needed in map(parse, self.packages) if self.offline is not None else ():
-            commit = commit_of(needed)
-            if commit is not None and needed.url is not None:
-                opened(machine, self.offline or "").require(needed.url[len("git+") :].rpartition("@")[0], commit)
+        if self.offline is None:
+            return
+        # What more places hold is theirs to say.
+        wanted = [item for item in needed if item.url is not None or not self.find_links]
+        refuse_unfetched(opened(machine, self.offline), wanted, python)
 
     def _pending(self, machine: Machine, venv: Venv) -> tuple[Pending, ...]:
         """Return the requirements that are not met, and how each falls short."""

@@ -84,13 +84,15 @@ class TrtllmBuild(Module):
         return (self.repo,)
 
     def changes(self, machine: Machine) -> tuple[Change, ...]:
-        """Return what differs: the environment, the build, the installation."""
+        """Return what differs: the environment, the build, the installation.
+
+        Raises Refused where `offline` lacks what the checkout's requirements ask for.
+        """
         venv = self._venv(machine)
-        changes = (
-            *self._venv_changes(machine, venv),
-            *self._build_changes(machine),
-            *self._install_changes(machine, venv),
-        )
+        building = (*self._venv_changes(machine, venv), *self._build_changes(machine))
+        if building and self.offline is not None:
+            self._refuse_unfetched(machine, venv)
+        changes = (*building, *self._install_changes(machine, venv))
         return changes or self._image_changes(machine, venv)
 
     def apply(self, machine: Machine, changes: tuple[Change, ...]) -> None:
@@ -250,6 +252,26 @@ class TrtllmBuild(Module):
         if found.lost:
             return (Change(k3.PACKAGE, f"without {', '.join(found.lost[:3])}", after),)
         return () if found.editable_from(self.repo) else (Change(k3.PACKAGE, found.origin, after),)
+
+    def _refuse_unfetched(self, machine: Machine, venv: Optional[Venv]) -> None:
+        """Raise Refused for requirements of this commit that `offline` holds no wheel for, as far as that is known."""
+        from k3env.node import git
+        from k3env.node.facts.packages import Sites
+        from k3env.node.modules._around import opened
+        from k3env.node.modules._wheelhouse import lacking, meets, read_in, required, unfetched
+
+        if not machine.is_dir(self.repo) or git.head(machine, self.repo) != self.commit:
+            return
+        path = self._venv_path(machine)
+        python = None if path is None else os.path.basename(path).rpartition("-")[2]
+        needed = required(read_in(machine, self.repo), k3.INSTALLED)
+        if venv is not None and not venv.unfinished:
+            sites = Sites(machine, venv, with_base=False)
+            needed = tuple(item for item in needed if not meets(item, sites.version(item.name)))
+        offline = opened(machine, self.offline or "")
+        told = unfetched(offline, needed, python)
+        if told:
+            raise lacking(offline, told, python)
 
     def _require_head(self, machine: Machine) -> None:
         from k3env.node import git
