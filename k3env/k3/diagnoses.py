@@ -1,20 +1,24 @@
 """What the output of a failed build, pip, git, enroot or run means, and what to do: pattern, cause, remedy, source.
 
-Rows are tried in their order, and the special ones stand first. A build runs pip and git, and pip runs git, so a
-failed build is looked up in all three tables. Lines that a healthy run says as well are passed over.
+Rows are tried in their order, and the special ones stand first: a full disk before what follows from it. A build runs
+pip and git, and pip runs git, so a failed build is looked up in all three tables. Lines that a healthy run says as
+well are passed over. What no row fits is told by its own errors, those of wrappers left out.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
 from k3env.k3.diagnoses_build import BUILD
+from k3env.k3.diagnoses_container import CONTAINER
 from k3env.k3.diagnoses_enroot import ENROOT
 from k3env.k3.diagnoses_git import GIT
 from k3env.k3.diagnoses_pip import PIP
 from k3env.k3.diagnoses_run import RUN
+from k3env.k3.diagnoses_system import SYSTEM
 from k3env.k3.diagnosis import Diagnosis
 
 
@@ -27,8 +31,8 @@ class Match:
 
 
 def diagnose(tool: str, output: str) -> Optional[Match]:
-    """Return what the output of a failed `build`, `pip`, `git`, `enroot` or `run` means, or None."""
-    lines = [_plain(line) for line in output.splitlines()]
+    """Return what the output of a failed `build`, `pip`, `git`, `enroot`, `container` or `run` means, or None."""
+    lines = list(_lines(output))
     telling = [line for line in lines if not _HARMLESS.search(line)]
     for row in (row for name in _LOOKED_UP[tool] for row in TABLES[name]):
         if row.also and not any(re.search(row.also, line) for line in telling):
@@ -36,26 +40,70 @@ def diagnose(tool: str, output: str) -> Optional[Match]:
         pattern = re.compile(row.pattern)
         for line in lines if row.also else telling:
             if pattern.search(line):
-                return Match(row, line.strip())
+                return Match(row, line)
     return None
 
 
 def last_errors(output: str, count: int = 5) -> tuple[str, ...]:
-    """Return the last lines that tell of an error, those first that say more than that some tool failed."""
-    lines = [_plain(line).strip() for line in output.splitlines()]
-    found = [line for line in lines if _ERROR.search(line) and not _HARMLESS.search(line)]
-    telling = [line for line in found if not _PASSED_ON.search(line)]
-    return tuple(dict.fromkeys(telling or found))[-count:]
+    """Return the lines that tell of an error, those alone that say more than that some tool failed.
+
+    Of many, these are the first, which the others follow from, and the last ones.
+    """
+    found = [line for line in _joined(_lines(output)) if _ERROR.search(line) and not _HARMLESS.search(line)]
+    told = list(dict.fromkeys(found))
+    telling = [line for line in told if not _PASSED_ON.search(line)] or told
+    return tuple(telling if len(telling) <= count else [telling[0], *telling[-(count - 1) :]])
 
 
-def _plain(line: str) -> str:
-    """Return a line without the terminal's colours."""
-    return re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", line)
+def chief(errors: Sequence[str]) -> str:
+    """Return the one of some errors that the others follow from: a compiler's first, else the last one said."""
+    return next((line for line in errors if _COMPILER.search(line)), errors[-1])
 
 
+def _lines(output: str) -> Iterator[str]:
+    """Return the lines without the terminal's colours, and without what builders and launchers put before them.
+
+    Of a long one, such as a compiler's command, the middle is left out: no pattern may take long over it.
+    """
+    for line in _CONTROL.sub("", output).splitlines():
+        short = line if len(line) <= _LONG else f"{line[: _LONG // 2]} ... {line[-_LONG // 2 :]}"
+        yield _FRAME.sub("", _BEFORE.sub("", short)).strip()
+
+
+def _joined(lines: Iterator[str]) -> Iterator[str]:
+    """Return the lines, where CMake's errors, and git's, stand in one with the text that comes below them."""
+    head: list[str] = []
+    for line in lines:
+        if head and not line and len(head) == 1:
+            continue
+        if head and line and len(head) < _BELOW and not line.startswith(("CMake ", "-- ", "Call Stack")):
+            head.append(line)
+            continue
+        if head:
+            yield " ".join(head)
+            head = []
+        if _HEAD.search(line):
+            head = [line]
+        else:
+            yield line
+    if head:
+        yield " ".join(head)
+
+
+_CONTROL = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
+# BuildKit's "#25 474.9 ", a time, srun's "12: ", torch's "[rank3]:", pyxis' words before those of enroot.
+_BEFORE = re.compile(
+    r"^(#\d+ )?(\d+\.\d+ (?=\S| +\S))?(\[?\d{4}-\d\d-\d\dT[\d:.,]+(Z|[+-]\d\d:?\d\d)?\]? ?)?(\d+: (?!\d))?"
+    r"(\[rank\d+\]: ?)?(slurmstepd: (error: )?pyxis: +)?"
+)
+_FRAME = re.compile(r"^\s*([│|\u00d7╰─>]+ )+(?=\S)|[ \t│]+$")
+_HEAD = re.compile(r"^CMake Error.*:$|error setting certificate verify locations:$|unable to access '[^']*':$")
+_BELOW = 4
+_LONG = 1200
 _HARMLESS = re.compile(
-    # Warnings of git, pip, compilers and linkers.
-    r"(?i:(^|[ :)])(warning|deprecation|note|hint|remark)( #?[\w-]{1,40})? ?: )|^\[notice\]"
+    # Warnings of git, pip, compilers and linkers; words of NCCL that are no warnings.
+    r"(?i:(^|[ :)])(warning|deprecation|note|remark)( #?[\w-]{1,40})? ?: |^(remote: )?hint: )|^\[notice\]|NCCL INFO "
+    r"|dependency resolver does not currently take into account"
     # A compiler quotes the source, whose texts may say anything; but a pointer of Git LFS is not source.
     r"|^\s{0,12}\d+ \|(?! version https://git-lfs)"
     # Progress: names of files and targets, packages that are there, features that are tried.
@@ -63,19 +111,45 @@ _HARMLESS = re.compile(
     r"|^ *(Collecting|Downloading|Using cached|Requirement already satisfied|copying|adding|creating|removing)\b"
 )
 _ERROR = re.compile(
-    r"(?i)\b(error|fatal|exception|failed|failure|refused|denied|not found)\b|\b[A-Z]\w*(Error|Exception):"
+    r"(?i)\b(error|fatal|exception|failed|failure|refused|denied|not found|undefined (reference|symbol)|cannot"
+    r"|could not"
+    r"|unable to|no such file|multiple definition|not permitted|timed out|aborted|core dumped|killed)\b"
+    r"|\b[A-Z]\w*(Error|Exception):"
 )
-# What make, subprocess and pip say where something below them failed.
+_COMPILER = re.compile(
+    r"^[^\s:]+[:(]\d+[:)][\d: ]*(fatal |catastrophic )?error|undefined reference to|^CMake Error|^nvcc (fatal|error)"
+    r"|ptxas (fatal|error)"
+)
+# What make, ninja, subprocess, pip and srun say where something below them failed.
 _PASSED_ON = re.compile(
-    r"^g?make(\[\d+\])?: \*\*\*|CalledProcessError|subprocess-exited-with-error|^collect2: |^ninja: build stopped"
-    r"|returned non-zero exit status|^compilation terminated|Failed building wheel for|metadata-generation-failed"
+    r"^g?make(\[\d+\])?: \*\*\*|CalledProcessError|subprocess-exited-with-error|^\s*collect2: |^ninja: |^FAILED: "
+    r"|returned (a )?non-zero (exit status|code)|^[Cc]ompilation terminated|Failed building wheel for"
+    r"|Ninja build failed"
+    r"|metadata-generation-failed|did not run successfully|error while generating package metadata"
+    r"|^\s*(Preparing|Getting|Installing|Building) .*(error|'error')$|Could not build wheels|Failed to build "
+    r"|errors? detected in the compilation of|Configuring incomplete, errors occurred|failed with exit (code|status)"
+    r"|[Ee]rror compiling objects for extension|failed with error code|task \d+: Exited with|plugin spank|spank plugin"
+    r"|^srun: error: |[Cc]hild job \d+ terminated|did not complete successfully|smudge filter lfs failed"
+    r"|external filter"
+    r"|Check the logs for full command output|printing (contents of )?(enroot )?log|couldn't start container"
+    r"|failed to import docker image|^Traceback|^During handling of|MPI_ERRORS_ARE_FATAL|Error 1$"
 )
 
-TABLES = {"build": BUILD, "pip": PIP, "git": GIT, "enroot": ENROOT, "run": RUN}
+TABLES = {
+    "build": BUILD,
+    "pip": PIP,
+    "git": GIT,
+    "enroot": ENROOT,
+    "container": CONTAINER,
+    "run": RUN,
+    "system": SYSTEM,
+}
 _LOOKED_UP = {
-    "build": ("build", "pip", "git"),
-    "pip": ("pip", "build", "git"),
-    "git": ("git",),
-    "enroot": ("enroot",),
-    "run": ("run", "build", "pip", "git"),
+    "build": ("container", "build", "pip", "git", "system"),
+    "pip": ("container", "pip", "build", "git", "system"),
+    "git": ("git", "system"),
+    "enroot": ("enroot", "container", "system"),
+    "container": ("container", "system"),
+    "run": ("container", "run", "build", "pip", "git", "system"),
+    "system": ("system",),
 }

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
-from k3env.k3.diagnosis import DISK, EGRESS, IMAGE, LFS, Diagnosis
+from k3env.k3.diagnosis import DISK, EGRESS, IMAGE, IMAGE_ARCH, LFS, Diagnosis
 
 BUILD = (
+    Diagnosis(
+        "build.disk",
+        r"(?i:no space left on device)|Disk quota exceeded|Errno 28\b|Errno 122\b",
+        "the disk or the quota is full",
+        DISK,
+        "public build logs; docs/source/installation/build-from-source-linux.md",
+    ),
+    Diagnosis(
+        "build.stale_handle",
+        r"Stale file handle|Errno 116\b",
+        "a file on a shared filesystem vanished while it was used",
+        "see that no other node works in this checkout, and that CCACHE_DIR and TRITON_CACHE_DIR are the node's own; "
+        "then run it again",
+        "ccache#68; pytorch#173679",
+    ),
     Diagnosis(
         "build.lfs_pointer",
         r"file format not recognized|treating as linker script|version https://git-lfs\.github\.com/spec/v1",
@@ -15,24 +30,28 @@ BUILD = (
     Diagnosis(
         "build.memory",
         r"Killed signal terminated program|died due to signal 9|\bcc1plus\b.*\bKilled\b|virtual memory exhausted"
-        r"|cc1plus: out of memory|died with <Signals\.SIGKILL: 9>|^Killed$|std::bad_alloc|Cannot allocate memory",
+        r"|cc1plus: out of memory|died with <Signals\.SIGKILL: 9>|^Killed$|std::bad_alloc|Cannot allocate memory"
+        r"|ld terminated with signal 9|\bKilled +\S*(nvcc|cicc|ptxas|cudafe|c\+\+|g\+\+|gcc|ld|python|cmake|ninja)\b"
+        r"|oom[-_]kill|Out Of Memory|collect2: fatal error: ld terminated with signal 9",
         "the kernel ended a compiler because memory ran out",
         "set trtllm_jobs lower (4 GiB for each job), or build where there is more memory",
-        "#186, #523, #1028",
+        "#186, #523, #824, #1028",
     ),
     Diagnosis(
-        "build.disk",
-        r"No space left on device|Disk quota exceeded|Errno 28\b|Errno 122\b",
-        "the disk or the quota is full",
-        DISK,
-        "public build logs; docs/source/installation/build-from-source-linux.md",
+        "build.temporary",
+        r"cannot open source file \"/tmp/|/tmp/tmpxft_\S+.*(No such file|cannot open)"
+        r"|error: unable to open output file '/tmp"
+        r"|/tmp/cc\w+\.(s|o|res)\b.*(No such file|can't open)|Error: can't open /tmp/cc",
+        "a compiler's temporary file is gone: something empties the directory, or it is full",
+        "let TMPDIR in the task's environment name a directory on a local disk with 10 GB free, and run it again",
+        "#1412",
     ),
     Diagnosis(
         "build.processes",
         r"fork.*Resource temporarily unavailable|pthread_create.*Resource temporarily|can't start new thread"
         r"|posix_spawn.*Resource temporarily unavailable",
         "the limit of processes and threads was reached",
-        "set trtllm_jobs lower, or raise `ulimit -u` and the pids limit of the container or job",
+        "raise `ulimit -u` and the pids limit of the container or job; for a build, or set trtllm_jobs lower",
         "fork(2), EAGAIN",
     ),
     Diagnosis(
@@ -98,10 +117,64 @@ BUILD = (
     Diagnosis(
         "build.compiler",
         r"No CMAKE_(CUDA|CXX|C)_COMPILER could be found|Failed to find nvcc|nvcc: (command )?not found"
-        r"|Could not find .*CUDA_TOOLKIT|CUDA_HOME environment variable is not set|Could not find nvcc",
+        r"|No CUDA compiler found"
+        r"|Could not find .*CUDA_TOOLKIT|CUDA_HOME environment variable is not set|Could not find nvcc"
+        r"|Specify CUDA_TOOLKIT_ROOT_DIR|No such file or directory: '\S*nvcc'|Could NOT find CUDA(Toolkit)? "
+        r"|cannot execute .cc1plus.|No such file or directory: '(gcc|g\+\+|c\+\+|cc)'|unable to execute '\S*(gcc"
+        r"|g\+\+|nvcc)'",
         "the CUDA or C++ compiler is missing",
         f"{IMAGE}; never build on a login node",
-        "CMake, CMakeDetermineCUDACompiler",
+        "CMake, CMakeDetermineCUDACompiler; #752; locuslab/open-unlearning#50",
+    ),
+    Diagnosis(
+        "build.tensorrt",
+        r"NvInferVersion\.h\"? cannot be|NvInfer\w*\.h: No such file|has no member named .*\bnvinfer"
+        r"|nvinfer1::\S+ has no member"
+        r"|class nvinfer1::\S+ has no member|cannot find -lnvinfer|(TensorRT|nvinfer) (library )?not found",
+        "TensorRT is not there, or is of another version than this checkout is written for",
+        IMAGE,
+        "#1716, #2469",
+    ),
+    Diagnosis(
+        "build.conda",
+        r"/compiler_compat/ld: |undefined reference to .__libc_single_threaded'",
+        "conda's linker is used, whose libraries are older than the system's",
+        "leave conda (`conda deactivate`), and build with the base python of the image",
+        "#106, #2405, #2475",
+    ),
+    Diagnosis(
+        "build.no_cache",
+        r"^Error: could not load cache",
+        "the build directory was never configured to its end",
+        "see what failed while it was configured; then build by hand with --configure_cmake, or remove cpp/build",
+        "#184, #359",
+    ),
+    Diagnosis(
+        "build.ccache",
+        r"ccache: (error|FATAL|fatal): ",
+        "ccache can't use its directory",
+        "let CCACHE_DIR in the task's environment name a directory of this user on the node's own disk; see its owner "
+        "and "
+        "room",
+        "ccache/ccache #68, #154, #703, #1044; OP-TEE/optee_os#3505",
+    ),
+    Diagnosis(
+        "build.headers",
+        r"fatal error: (mpi|nccl|cudnn\w*|numa|infiniband/\w+|Python|curand\w*|cublas\w*|cuda\w*|nvtx3?/\S+"
+        r"|nvml)(_\w+)?\.h(pp)?:"
+        r" No such file|Could NOT find (MPI|NCCL|CUDNN|Python3?|nvtx3)\w* ",
+        "headers that the build needs are not installed: the image is no devel image",
+        IMAGE,
+        "#1647; flashinfer-ai/flashinfer#4410",
+    ),
+    Diagnosis(
+        "build.submodule_empty",
+        r"(fatal error: (cutlass|cute|nlohmann|cxxopts|NVTX|xgrammar|pybind11|nanobind)/\S+: No such file)"
+        r"|source directory \S*3rdparty\S* does not contain a CMakeLists|The source directory\s+\S*3rdparty"
+        r"|does not contain a CMakeLists\.txt file",
+        "third-party sources are not in the checkout: its submodules are missing, or were not fetched",
+        "run `git submodule update --init --recursive` in the checkout, or set `submodules: true` in git_checkout",
+        "CMake, add_subdirectory; docs/source/installation/build-from-source-linux.md",
     ),
     Diagnosis(
         "build.patchelf",
@@ -120,6 +193,17 @@ BUILD = (
         "#3081; scripts/build_wheel.py",
     ),
     Diagnosis(
+        "build.conan_remote",
+        r"Unable to connect to (remote )?\S+=http|ERROR: .*Package '\S+' not resolved|No remote defined"
+        r"|Unable to find '\S+/\S+' in remotes"
+        r"|ERROR: HTTPSConnectionPool|ERROR: .*Permission denied: '\S*\.conan2?|conan\S*: .*(sqlite3"
+        r"|database is locked)"
+        r"|ERROR: Conan.*cache",
+        "conan does not reach a remote, or can't write its home",
+        f"{EGRESS}; CONAN_HOME must name a directory that this user may write",
+        "conan's own words",
+    ),
+    Diagnosis(
         "build.certificate",
         r"certificate verif(y|ication) failed|CERTIFICATE_VERIFY_FAILED|SSL certificate problem"
         r"|SSL peer certificate .* not OK",
@@ -136,11 +220,14 @@ BUILD = (
     ),
     Diagnosis(
         "build.fetch",
-        r"Build step for \S+ failed|Failed to clone repository|FetchContent.*(failed|Failed)|Each download failed"
-        r"|error: downloading '.*' failed|Unknown CMake command \"rapids_|ucxx build failed",
+        r"(Build|CMake) step for \S+ failed|Failed to clone repository|FetchContent.*(failed|Failed)"
+        r"|Each download failed"
+        r"|error: downloading '.*' failed|Unknown CMake command \"rapids_|ucxx build failed|fetching \S+ failed"
+        r"|status_code: [1-9]\d*$"
+        r"|file DOWNLOAD (cannot|HASH mismatch)|HASH mismatch for",
         "CMake could not fetch a third-party source",
         f"{EGRESS}; GITHUB_MIRROR redirects github.com",
-        "#2826, #434, #715",
+        "#2826, #434, #715; ArmDeveloperEcosystem/arm-learning-paths#2239",
     ),
     Diagnosis(
         "build.torch",
@@ -149,6 +236,16 @@ BUILD = (
         "the PyTorch that is seen is not the one that this checkout is built against",
         f"{IMAGE}; where a PyTorch from PyPI lies in .venv-X.Y, move that environment aside",
         "#808, #7665, #4275, #15087",
+    ),
+    Diagnosis(
+        "build.isolated",
+        r"No module named 'torch'",
+        "a package needs PyTorch while it is built, and pip builds it where there is none",
+        "set no_build_isolation: true in pip_packages, so that the environment's PyTorch is seen",
+        "NVIDIA-NeMo/Evaluator#579; kaistAI/SelFee#6",
+        also=r"metadata-generation-failed|(egg_info|requirements to build \w+|metadata \S+"
+        r"|Building wheel .*) did not run successfully"
+        r"|when getting requirements to build",
     ),
     Diagnosis(
         "build.no_torch",
@@ -208,33 +305,18 @@ BUILD = (
         "#625",
     ),
     Diagnosis(
-        "build.stale_handle",
-        r"Stale file handle|Errno 116\b",
-        "a file on a shared filesystem vanished while it was used",
-        "see that no other node works in this checkout, and that CCACHE_DIR and TRITON_CACHE_DIR are the node's own; "
-        "then run it again",
-        "ccache#68; pytorch#173679",
-    ),
-    Diagnosis(
         "build.image_arch",
-        r"Exec format error|exec format error",
-        "a program is for another processor: GB200 and GB300 hosts are aarch64",
-        "use the image for this processor (sbsa for aarch64)",
-        "jenkins/current_image_tags.properties",
+        r"file in wrong format|Relocations in generic ELF|unrecognized command-line option .-m(avx|sse|arch=(x86"
+        r"|native))",
+        "objects of two processors are mixed: GB200 and GB300 hosts are aarch64",
+        f"{IMAGE_ARCH}; if the checkout was built on another processor, remove cpp/build",
+        "GNU ld's own words",
     ),
     Diagnosis(
-        "build.engine",
-        r"(Cannot connect to the Docker daemon|permission denied while trying to connect to the Docker daemon)",
-        "docker does not answer this user",
-        "start docker, add the user to its group, or use enroot or podman",
-        "docker's own words",
-    ),
-    Diagnosis(
-        "build.image",
-        r"Unable to find image|manifest unknown|pull access denied|No such file or directory: .*\.sqsh"
-        r"|\[ERROR\] No such (file or directory|container)",
-        "the container image is not there",
-        "see that `container.image` names an image that this node can pull, or a .sqsh path that it sees",
-        "docker's, podman's and enroot's own words",
+        "build.abi",
+        r"undefined reference to .*std::(string|__cxx11::)|pre_cxx11\.a\(.*in function",
+        "libraries of two C++ ABIs are linked: PyTorch, TensorRT and the checkout were not built alike",
+        IMAGE,
+        "#277; triton-inference-server/tensorrtllm_backend#542",
     ),
 )

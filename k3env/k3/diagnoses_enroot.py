@@ -36,7 +36,7 @@ ENROOT = (
     ),
     Diagnosis(
         "enroot.disk",
-        r"No space left on device|Disk quota exceeded",
+        r"(?<!user namespace: )No space left on device|Disk quota exceeded",
         "no room, where layers are unpacked or where the image is written",
         "set temp to a larger local disk: three times the image is needed; see `df -h` and the quota of path",
         "NVIDIA/enroot #83, #187; NVIDIA/pyxis #53",
@@ -50,10 +50,11 @@ ENROOT = (
     ),
     Diagnosis(
         "enroot.tool",
-        r"Command not found:",
+        r"Command not found:|(enroot-\w+|jq|curl|parallel|zstd|unsquashfs|mksquashfs|squashfuse"
+        r"|fuse-overlayfs): command not found",
         "a program that enroot imports with is missing",
-        "install it: curl, jq, parallel, zstd, squashfs-tools; for dockerd:// docker",
-        "NVIDIA/enroot, src/common.sh",
+        "install it: curl, jq, parallel, zstd, squashfs-tools, and all of enroot's own packages; for dockerd:// docker",
+        "NVIDIA/enroot, src/common.sh; NVIDIA/pyxis #8",
     ),
     Diagnosis(
         "enroot.egress",

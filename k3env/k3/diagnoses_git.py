@@ -6,6 +6,27 @@ from k3env.k3.diagnosis import EGRESS, Diagnosis
 
 GIT = (
     Diagnosis(
+        "git.disk",
+        r"(?i:no space left on device)|Disk quota exceeded",
+        "the disk or the quota is full",
+        "make room; see `df -h` and `df -i`",
+        "git's own words",
+    ),
+    Diagnosis(
+        "git.stale_handle",
+        r"Stale (NFS )?file handle",
+        "a file on a shared filesystem vanished while git used it",
+        "see that no git works in this checkout on another node, then run it again",
+        "open(2), ESTALE",
+    ),
+    Diagnosis(
+        "git.memory",
+        r"Out of memory, \w+ failed|mmap failed: Cannot allocate memory|died of signal 9|unable to create threaded",
+        "git had too little memory, or too few threads",
+        "run it where there is more; set pack.threads=1 and pack.windowMemory=256m in this user's git configuration",
+        "git's own words",
+    ),
+    Diagnosis(
         "git.ownership",
         r"detected dubious ownership|unsafe repository",
         "the checkout belongs to another user, so git does not trust it",
@@ -30,30 +51,41 @@ GIT = (
     ),
     Diagnosis(
         "git.no_commit",
-        r"not our ref|couldn't find remote ref|unadvertised object|reference is not a tree"
-        r"|did not match any file\(s\) known to git|bad object [0-9a-f]{40}|Could not parse object",
+        r"not our ref|couldn't find remote ref|unadvertised object|reference is not a tree|no such remote ref"
+        r"|did not match any file\(s\) known to git|bad object [0-9a-f]{40}|Could not parse object"
+        r"|but it did not contain [0-9a-f]{40}|Remote branch \S+ not found in upstream",
         "the repository has no such commit",
         "see commit and URL: a commit of a fork or of a pull request is not in the upstream repository; for a "
         "submodule, `git submodule sync --recursive`",
         "git's own words",
     ),
     Diagnosis(
+        "git.ca_file",
+        r"error setting certificate (verify locations|file)|Problem with the SSL CA cert",
+        "the file of certificates that git is told to use can't be read",
+        "mend GIT_SSL_CAINFO, SSL_CERT_FILE or http.sslCAInfo: they must name a file that is on this node, and in the "
+        "container",
+        "curl's own words; git-for-windows/git#363",
+    ),
+    Diagnosis(
         "git.certificate",
-        r"certificate verification failed|SSL certificate problem",
+        r"certificate verification failed|SSL certificate problem|x509: certificate",
         "the git server's certificate is not trusted here",
         "set GIT_SSL_CAINFO to the site's certificate bundle in the task's environment",
         "git's own words",
     ),
     Diagnosis(
         "git.proxy",
-        r"Received HTTP code \d+ from proxy|CONNECT tunnel failed|Could not resolve proxy",
+        r"Received HTTP code \d+ from proxy|CONNECT tunnel failed|Could not resolve proxy|proxyconnect tcp"
+        r"|HTTP code 407|returned error: 407|407 Proxy Authentication|Proxy CONNECT aborted",
         "the proxy does not let us through",
         "see https_proxy, http_proxy and no_proxy in the task's environment, and what the proxy allows",
         "curl's own words",
     ),
     Diagnosis(
         "git.busy",
-        r"requested URL returned error: (429|5\d\d)|rate limit",
+        r"requested URL returned error: (429|5\d\d)|rate limit|batch response: (Service Unavailable|Bad Gateway|Gateway"
+        r"|Internal|Too Many|Rate)|(Server|Client) error: \S+ from HTTP (429|5\d\d)",
         "the git server is overloaded, or limits us",
         "run it again later, or set trtllm_url to a mirror",
         "git's own words",
@@ -74,19 +106,54 @@ GIT = (
     ),
     Diagnosis(
         "git.lfs_object",
-        r"Object does not exist on the server|Repository or object not found|error downloading object|Smudge error",
-        "the server does not have an LFS file",
+        r"Object does not exist on the server|Repository or object not found",
+        "the server does not have an LFS file, or does not show it to us",
         "see that the mirror has the LFS files too (`git lfs push --all`)",
         "git-lfs's own words",
+    ),
+    Diagnosis(
+        "git.lfs_url",
+        r"unsupported protocol scheme|missing protocol: \"|Remote \"\S*\" does not exist|no remotes? (found|defined)",
+        "Git LFS does not know from where to fetch: the repository is a path, or has no `origin`",
+        "clone from a URL (trtllm_url), or name the server: `git config lfs.url URL` in the checkout",
+        "git-lfs/git-lfs#2652",
     ),
     Diagnosis(
         "git.network",
         r"Could not resolve (host|hostname)|Failed to connect to|Connection (timed out|refused|reset)"
         r"|Network is unreachable|No route to host|early EOF|unexpected disconnect|RPC failed|the remote end hung up"
-        r"|SSL_ERROR_SYSCALL|gnutls_handshake\(\) failed|GnuTLS recv error|dial tcp|i/o timeout",
+        r"|SSL_ERROR_SYSCALL|index-pack failed|invalid index-pack output|gnutls_handshake\(\) failed"
+        r"|GnuTLS recv error|dial tcp|i/o timeout",
         "the git server is out of reach, or the connection broke",
         f"{EGRESS}; then run it again",
         "git's own words",
+    ),
+    Diagnosis(
+        "git.lfs",
+        r"Smudge error|[Ee]rror downloading object|smudge filter lfs failed|batch (request|response): ",
+        "Git LFS could not fetch a file",
+        "run `git lfs pull` in the checkout, and see what `git lfs logs last` says",
+        "git-lfs/git-lfs#1553",
+    ),
+    Diagnosis(
+        "git.submodule_url",
+        r"No url found for submodule path|Unable to fetch in submodule path|clone of '.*' into submodule path .* failed"
+        r"|No submodule mapping found",
+        "a submodule can't be fetched from where .gitmodules says",
+        "run `git submodule sync --recursive` in the checkout, and see that the URL in .gitmodules is reached; a "
+        "mirror "
+        "needs the submodules too",
+        "triton-inference-server/tensorrtllm_backend#717; grimoire/mmdetection-to-tensorrt#68",
+    ),
+    Diagnosis(
+        "git.partial",
+        r"did not send all necessary objects|could not fetch [0-9a-f]{40} from promisor remote|shallow file has changed"
+        r"|error in object: unshallow|Failed to traverse parents",
+        "the server gave less than the checkout needs: it knows no partial or shallow clones, or the checkout is cut",
+        "clone it anew and whole; pip's clones are partial, so fetch a package from such a server by hand, and name "
+        "its "
+        "directory",
+        "pypa/pip#11043",
     ),
     Diagnosis(
         "git.not_a_repository",
@@ -133,17 +200,25 @@ GIT = (
         "git, protocol.allow",
     ),
     Diagnosis(
-        "git.disk",
-        r"No space left on device|Disk quota exceeded",
-        "the disk or the quota is full",
-        "make room; see `df -h` and `df -i`",
-        "git's own words",
-    ),
-    Diagnosis(
         "git.not_writable",
-        r"Permission denied|Read-only file system|insufficient permission",
+        r"^(error|fatal): .*(Permission denied|Read-only file system)|insufficient permission for adding an object",
         "this user may not write there",
         "run as the owner of the checkout (k3_user)",
         "git's own words",
+    ),
+    Diagnosis(
+        "git.not_empty",
+        r"destination path '.*' already exists and is not an empty directory",
+        "where git is to clone to, something else stands",
+        "move it away, or name another directory",
+        "git's own words",
+    ),
+    Diagnosis(
+        "git.write",
+        r"unable to (write new[ _]index file|create temporary file|write (loose object|sha1|file))"
+        r"|could not create work tree dir",
+        "git could not write a file",
+        "see room, quota and owner of the checkout: `df -h`, `df -i`",
+        "datalad/datalad#3181",
     ),
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from k3env.k3.diagnosis import EGRESS, Diagnosis
 
+NOT_FOUND = r"\(from versions: none\)|No matching distribution found for"
+PIP_CERT = "set PIP_CERT to the site's certificate bundle in the task's environment"
 PIP = (
     Diagnosis(
         "pip.externally_managed",
@@ -22,17 +24,33 @@ PIP = (
     ),
     Diagnosis(
         "pip.missing",
-        r"No module named '?pip\b",
+        r"No module named '?pip\b(?![._])",
         "the environment has no pip",
         "move the environment aside and build it anew",
         "pip's own words",
     ),
     Diagnosis(
+        "pip.ca_file",
+        r"Could not find a suitable TLS CA certificate bundle|invalid path: \S+\.(pem|crt)",
+        "the file of certificates that pip is told to use is not there",
+        "mend PIP_CERT, REQUESTS_CA_BUNDLE or SSL_CERT_FILE: they must name a file that is on this node, and in the "
+        "container",
+        "encode/httpx#1007; requests, adapters.py",
+    ),
+    Diagnosis(
         "pip.certificate",
         r"CERTIFICATE_VERIFY_FAILED|certificate verify failed",
         "the index's certificate is not trusted here",
-        "set PIP_CERT to the site's certificate bundle in the task's environment",
+        PIP_CERT,
         "pip's own words",
+    ),
+    Diagnosis(
+        "pip.certificate_untrusted",
+        r"Retrying \(Retry\(.*(CERTIFICATE_VERIFY_FAILED|certificate verify failed)",
+        "the index's certificate is not trusted here",
+        PIP_CERT,
+        "pip's own words: a warning for each try, then an index without versions; #106",
+        also=NOT_FOUND,
     ),
     Diagnosis(
         "pip.proxy",
@@ -44,7 +62,8 @@ PIP = (
     Diagnosis(
         "pip.network",
         r"Failed to establish a new connection|Temporary failure in name resolution|Name or service not known"
-        r"|Network is unreachable|Max retries exceeded|NewConnectionError|ConnectTimeoutError|Read timed out",
+        r"|Network is unreachable|Max retries exceeded|NewConnectionError|ConnectTimeoutError|Read timed out"
+        r"|IncompleteRead|incomplete-download|^(pip\S*|urllib3\S*|.*ProtocolError)\(?.*Connection (aborted|broken)",
         "the package index is out of reach",
         f"{EGRESS}; offline, set no_index and find_links",
         "pip's own words",
@@ -55,7 +74,7 @@ PIP = (
         "the proxy does not answer, or does not let us through",
         "see https_proxy, http_proxy and no_proxy in the task's environment, and what the proxy allows",
         "pip's own words: a warning for each try, then an index without versions",
-        also=r"\(from versions: none\)|No matching distribution found for",
+        also=NOT_FOUND,
     ),
     Diagnosis(
         "pip.untrusted",
@@ -75,11 +94,11 @@ PIP = (
     Diagnosis(
         "pip.unreachable",
         r"Retrying \(Retry\(.*(NewConnectionError|ConnectTimeoutError|ReadTimeoutError|Read timed out"
-        r"|RemoteDisconnected)",
-        "the package index does not answer",
+        r"|RemoteDisconnected|ConnectionResetError|ProtocolError|SSLEOFError|SSLError|ConnectionError)",
+        "the package index does not answer, or something on the way cuts the connection",
         f"{EGRESS}; offline, set no_index and find_links",
-        "pip's own words: a warning for each try, then an index without versions",
-        also=r"\(from versions: none\)|No matching distribution found for",
+        "pip's own words: a warning for each try, then an index without versions; #1236",
+        also=NOT_FOUND,
     ),
     Diagnosis(
         "pip.wheelhouse",
@@ -97,15 +116,42 @@ PIP = (
         "pip's own words",
     ),
     Diagnosis(
+        "pip.stub",
+        r"RuntimeError: Bad params|wheel[_-]stub|nvidia[_-]stub|Installing NVIDIA's wheel",
+        "a package of NVIDIA on PyPI is a stub: what it fetches from pypi.nvidia.com is not reached, or not there",
+        "set PIP_EXTRA_INDEX_URL=https://pypi.nvidia.com in the task's environment, and see that it has a wheel for "
+        "this "
+        "Python and processor",
+        "#777, #914, #1423, #2542",
+    ),
+    Diagnosis(
+        "pip.old_setuptools",
+        r"module 'pkgutil' has no attribute 'ImpImporter'|has no attribute 'install_layout'"
+        r"|cannot import name 'Mapping' from 'collections'|No module named '(distutils|imp)'",
+        "a package is too old for this Python, or is built by a setuptools that is",
+        "ask for a newer version, which has wheels for this Python; else upgrade the environment's pip and setuptools",
+        "python/cpython#111822; pypa/pip#12416",
+    ),
+    Diagnosis(
+        "pip.new_setuptools",
+        r"No module named 'pkg_resources'|license_files|setuptools .*is (too new|not supported)"
+        r"|`?project\.license`? must be|use_2to3 is invalid|invalid pyproject\.toml config",
+        "a package can't be built by this version of setuptools",
+        "have another in the environment (setuptools<81 still has pkg_resources) and set no_build_isolation; or ask "
+        "for "
+        "a newer version of the package",
+        "setuptools' history; HZQ950419/Math-LLaVA#12",
+    ),
+    Diagnosis(
         "pip.platform",
-        r"is not a supported wheel on this platform",
+        r"is not a supported wheel on this platform|Unsupported platform tag|has unsupported tags",
         "a wheel is for another Python or processor: GB200 and GB300 hosts are aarch64",
         "have wheels for this processor and the environment's Python",
         "pip's own words",
     ),
     Diagnosis(
         "pip.python",
-        r"requires a different Python",
+        r"requires a different Python|requires Python '?[<>=~!]|Python version [\d.]+ (is )?not supported",
         "a package does not take the environment's Python",
         "ask for a version that does",
         "pip's own words",
@@ -128,8 +174,9 @@ PIP = (
         "pip.no_match",
         r"No matching distribution found for|Could not find a version that satisfies the requirement",
         "the index has no such package or version for this Python and processor",
-        "see name and version, index_url and find_links, and the environment's Python; where no versions are known at "
-        "all, whether the index, or the proxy, is reached",
+        "see name and version (one that was yanked is not taken), index_url and find_links, and the environment's "
+        "Python; "
+        "where no versions are known at all, whether the index, or the proxy, is reached",
         "pip's own words",
     ),
     Diagnosis(
@@ -141,22 +188,27 @@ PIP = (
     ),
     Diagnosis(
         "pip.no_record",
-        r"uninstall-no-record-file|RECORD file was not found|uninstall-distutils-installed-package",
+        r"uninstall-no-record-file|RECORD file (was )?not found|It is a distutils installed project"
+        r"|uninstall-distutils-installed-package",
         "an installed package has no list of its files, so pip can't remove it",
-        "remove its files and its .dist-info by hand, then run it again",
-        "pip's own words",
+        "in a container of your own, set PIP_IGNORE_INSTALLED=1 in the task's environment; never remove by hand what "
+        "the "
+        "distribution's packages own; in a virtual environment remove its files and its .dist-info",
+        "pip's own words; pypa/get-pip#226, pypa/pip#4805",
     ),
     Diagnosis(
         "pip.build_requirement",
         r"BackendUnavailable|Cannot import '[\w.]+'|ModuleNotFoundError: No module named '(setuptools|wheel|packaging"
-        r"|tvm_ffi|apache_tvm_ffi|hatchling|scikit_build_core|pybind11)'|invalid command 'bdist_wheel'",
+        r"|tvm_ffi|apache_tvm_ffi|hatchling|scikit_build_core|pybind11|nanobind|ninja|numpy|Cython|cython)\b"
+        r"|invalid command 'bdist_wheel'",
         "with no_build_isolation, what the package is built with must be in the environment, and is not",
         "install its build requirements first (for FlashInfer: setuptools>=77, packaging>=24, apache-tvm-ffi)",
         "pip's own words; FlashInfer, pyproject.toml",
     ),
     Diagnosis(
         "pip.not_writable",
-        r"Permission denied: '/[^']*/(site|dist)-packages|\[Errno 13\]",
+        r"Permission denied: '/[^']*/(site|dist)-packages|Could not install packages due to an \w+: \[Errno 13\]"
+        r"|\[Errno 13\].*(pip|/\.venv)",
         "this user may not write there",
         "run as the owner of the environment (k3_user); in a container, use one whose Python this user may write, or "
         "that has virtualenv>=20.29.1 installed",
@@ -164,7 +216,7 @@ PIP = (
     ),
     Diagnosis(
         "pip.disk",
-        r"No space left on device|Disk quota exceeded|Errno 28\b|Errno 122\b",
+        r"(?i:no space left on device)|Disk quota exceeded|Errno 28\b|Errno 122\b",
         "the disk or the quota is full",
         "make room there, and in pip's temporary directory (TMPDIR)",
         "pip's own words",

@@ -23,6 +23,7 @@ class Diagnosis:
 
 IMAGE = "build in the image that jenkins/current_image_tags.properties names, or a TensorRT LLM devel image"
 LFS = "run `git lfs install && git lfs pull` in the checkout, or set `lfs: true` in git_checkout"
+IMAGE_ARCH = "use the image for this processor (sbsa for aarch64)"
 DISK = "make room: a build needs about 63 GB, its temporary files more; see `df -h` and `df -i`"
 EGRESS = (
     "see that this node reaches it: DNS, proxy (`https_proxy`); or name a mirror that it reaches; or fill caches on a "

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Optional
 
 from k3env.errors import TaskFailed
-from k3env.k3.diagnoses import Match, diagnose, last_errors
+from k3env.k3.diagnoses import Match, chief, diagnose, last_errors
 from k3env.node.progress import Meter
 from k3env.protocol.finding import Evidence, excerpt, printable
 
@@ -81,7 +81,7 @@ def failed(machine: Machine, step: Step, done: Completed) -> TaskFailed:
     return TaskFailed(
         f"{step.title} failed: {match.diagnosis.cause if match else what}",
         expected=f"`{command}` to succeed",
-        found=f"{what}: {printable(lines[-1])[:_SHOWN]}" if lines else what,
+        found=f"{what}: {printable(chief(lines))[:_SHOWN]}" if lines else what,
         remedy=_remedy(match, done, log),
         id=match.diagnosis.id if match else f"{step.tool}.failed",
         evidence=(*_quoted(lines, tail), tail),

@@ -1,0 +1,83 @@
+"""What the output of any program means where its own table knows nothing: the words of the C library and the shell."""
+
+from __future__ import annotations
+
+from k3env.k3.diagnosis import Diagnosis
+
+SYSTEM = (
+    Diagnosis(
+        "system.newer_libraries",
+        r"version `(GLIBC|GLIBCXX|CXXABI|GCC)_[\d.]+' not found",
+        "a program or library was built on a newer system than the one it runs on",
+        "run it in the image in which it was built, and keep conda's libraries out of LD_LIBRARY_PATH",
+        "pytorch/pytorch #87279, #157709; NVIDIA/TensorRT #1124",
+    ),
+    Diagnosis(
+        "system.library",
+        r"lib\S+\.so[\d.]*: cannot open shared object file|cannot load MPI library",
+        "a shared library is not found: this is not the image that it was built in, or LD_LIBRARY_PATH lost an entry",
+        "see with `ldd FILE | grep 'not found'` what is missing; run it in the image that it was built in, where "
+        "nothing overwrites LD_LIBRARY_PATH; see the check system.container_libs",
+        "#167, #218, #442, #6102, #7263; NVIDIA/nim-deploy #18",
+    ),
+    Diagnosis(
+        "system.mixed_libraries",
+        r"undefined symbol: |symbol lookup error",
+        "two libraries are of different builds",
+        "see which file is meant and where it lies: nothing of ~/.local, of conda or of another checkout may come "
+        "before the environment's; see the check venv.shadowed",
+        "triton-inference-server/tensorrtllm_backend#618",
+    ),
+    Diagnosis(
+        "system.memory",
+        r"oom[-_]kill|Out of memory: Killed process|Exceeded .*memory limit|MemoryError\b|out of memory: Killed",
+        "memory ran out: the node's, or what the job or container may use",
+        "ask for more (--mem, the container's --memory), or start fewer processes",
+        "Slurm's and the kernel's own words",
+    ),
+    Diagnosis(
+        "system.disk",
+        r"No space left on device|Disk quota exceeded|Errno 28\b|Errno 122\b",
+        "the disk or the quota is full",
+        "make room where the named file lies; see `df -h`, `df -i` and the quota",
+        "write(2), ENOSPC and EDQUOT",
+    ),
+    Diagnosis(
+        "system.stale_handle",
+        r"Stale file handle|Errno 116\b",
+        "a file on a shared filesystem vanished while it was used",
+        "see that nothing else works there, then run it again",
+        "open(2), ESTALE",
+    ),
+    Diagnosis(
+        "system.read_only",
+        r"Read-only file system|Errno 30\b",
+        "the filesystem can't be written: it is mounted read-only, or its disk has failed",
+        "see `findmnt -T PATH`, in a container container.mounts, and the kernel's log",
+        "open(2), EROFS",
+    ),
+    Diagnosis(
+        "system.not_allowed",
+        r"Permission denied(?! \(.*(publickey|password|keyboard))|Errno 13\b|EACCES",
+        "this user may not read, write or run something",
+        "see `namei -l PATH` for the named path; run as its owner (k3_user); for a program, see that its filesystem is "
+        "not mounted noexec",
+        "open(2), EACCES",
+    ),
+    Diagnosis(
+        "system.no_program",
+        r"^(.*: )?(line \d+: )?[\w.+-]+: command not found|^\S*sh: \d+: [\w./+-]+: not found"
+        r"|executable file \S* ?not found in \$PATH|No such file or directory: '[\w.+-]+'$",
+        "a program is missing, or PATH does not lead to it",
+        "install it, in the image where one is used, or mend PATH",
+        "the shell's own words",
+    ),
+    Diagnosis(
+        "system.crash",
+        r"Segmentation fault|Bus error|\(core dumped\)|Illegal instruction|died with <Signals\.SIG(SEGV|BUS|ILL|ABRT)",
+        "a program crashed",
+        "run it again; if it stays: for a bus error see the room in /dev/shm (system.shm), for an illegal instruction "
+        "the processor that it was built for, else the program's versions",
+        "signal(7)",
+    ),
+)
