@@ -30,19 +30,17 @@ def refuse_attended(
     if len(at_work) > 1:
         raise _refused(f"{len(at_work)} plays, one after another", "begin them one by one")
     for number in at_work:
-        play, names = plays[number], [host.name for host in hosts[number]]
-        if ready.builders[number].of:
-            builders = ",".join(sorted(ready.builders[number].names))
-            raise _refused(
-                f"a builder before the others, in play {play.name}", f"begin it first, by itself: --hosts {builders}"
-            )
-        if len(list(play.batches(hosts[number]))) > 1:
+        play, builders = plays[number], ready.builders[number]
+        # Who waits for a builder is not begun at all.
+        begun = [host for host in hosts[number] if host.name not in builders.of]
+        names = [host.name for host in begun]
+        if len(list(play.batches([host for host in begun if host.name not in builders.names]))) > 1:
             raise _refused(f"serial, in play {play.name}", "begin the hosts of one batch after another with --limit")
         if len(names) > 1 and (play.any_errors_fatal or play.max_fail_percentage is not None):
             raise _refused(f"a rule for failures across hosts, in play {play.name}", "leave --detach out")
-        if any(made.plan.when_unfollowed == STOP for made in plans[number].values()):
+        if any(plans[number][name].plan.when_unfollowed == STOP for name in names if name in plans[number]):
             raise _refused("a plan that changes nothing: it stops when nobody follows it", "leave --detach out")
-        bound = [host.name for host in hosts[number] if host.address.connection in _ENDS_WITH_US]
+        bound = [host.name for host in begun if host.address.connection in _ENDS_WITH_US]
         if bound:
             raise _refused(
                 f"--connection slurm: srun's step ends with this command ({folded(bound)})",
@@ -59,15 +57,21 @@ def _refused(found: str, remedy: str) -> UsageError:
     )
 
 
-def told(run: str, names: Sequence[str], options: Options) -> list[str]:
-    """Return what to say of the hosts that are at work, and how to find them again."""
+def told(run: str, names: Sequence[str], options: Options, waiting: Sequence[str] = ()) -> list[str]:
+    """Return what to say of the hosts that are at work, of those that wait for them, and how to find them again."""
     if not names:
         return [f"run {run} is at work on no host"]
-    return [
+    lines = [
         f"run {run} goes on without this command on {folded(names)}",
         "what it has not told so far counts as notrun below",
-        f"see it:     invoke runs --hosts '{options.hosts or folded(names)}'",
+        f"see it:     invoke runs --hosts '{folded(names) if waiting else options.hosts or folded(names)}'",
         f"follow it:  invoke attach {run}",
         f"end it:     invoke cancel {run}",
         "from another controller or account, add --hosts, and --inventory, to these",
     ]
+    if waiting:
+        lines += [
+            f"not begun:  {folded(waiting)}: the builder comes first",
+            "when it has finished well, this command without --detach goes on with them",
+        ]
+    return lines

@@ -95,7 +95,7 @@ def follow(raw: dict[str, Any], action: str) -> int:
     chosen = who(trail.options) if names else None
     if chosen is not None:
         # A builder may be none of the hosts that were asked for.
-        known = [name for name in sorted(names) if name in chosen.inventory.hosts]
+        known = [name for name in sorted(names) if name in chosen.inventory.hosts or chosen.inventory.adhoc_allowed]
         chosen = with_builders(chosen, known, trail.options)
         chosen = replace(chosen, hosts=chosen.all, builders=())
         chosen = replace(chosen, hosts=tuple(host for host in chosen.hosts if host.name in names))

@@ -141,7 +141,7 @@ def _run(
         for batch in batches:
             alive = [host for host in batch if fold.host(host.name).status not in ("failed", "unreachable")]
             if not running.over:
-                waiting.update(_unbuilt(alive, builders, made, fold))
+                waiting.update(_unbuilt(alive, builders, made, fold, options.detach))
                 for host in alive:
                     if host.name in waiting:
                         running.leave_out([host.name], waiting[host.name])
@@ -187,7 +187,7 @@ def _run(
     road.close()
     running.close()
     if options.detach:
-        for line in told(header.run, sorted({host for _, host in running.at_work}), options):
+        for line in told(header.run, sorted({host for _, host in running.at_work}), options, sorted(waiting)):
             view.notice(line)
     left = options.detach and not fold.interrupted
     return style.finish(fold, view, options, header, time.time() - begun, meant=left)
@@ -197,7 +197,9 @@ def _own(hosts: Iterable[Host], builders: Builders) -> list[str]:
     return [host.name for host in hosts if host.name not in builders.only]
 
 
-def _unbuilt(hosts: Iterable[Host], builders: Builders, made: Mapping[str, Compiled], fold: Fold) -> dict[str, str]:
+def _unbuilt(
+    hosts: Iterable[Host], builders: Builders, made: Mapping[str, Compiled], fold: Fold, detached: bool
+) -> dict[str, str]:
     """Return the hosts whose builder has not finished well in this play, with what is said of them."""
     why = {}
     for name in builders.names:
@@ -206,7 +208,7 @@ def _unbuilt(hosts: Iterable[Host], builders: Builders, made: Mapping[str, Compi
         if status in ("failed", "unreachable"):
             why[name] = "failed" if status == "failed" else f"is {status}"
         elif any(item in ("notrun", "cancelled") for item in done):
-            why[name] = "did not finish"
+            why[name] = "is left to itself, and comes first" if detached else "did not finish"
     return {
         host.name: f"its builder {builders.of[host.name]} {why[builders.of[host.name]]}"
         for host in hosts

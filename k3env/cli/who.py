@@ -17,10 +17,14 @@ from k3env.errors import InventoryError, UsageError, nearest
 from k3env.inventory import Address, Host, Inventory, slurm
 from k3env.inventory.variables import extra
 from k3env.protocol.finding import printable
+from k3env.protocol.folding import fold
 
 SANDBOX = "k3env_sandbox"
 """The variable that makes a host a tray of the sandbox."""
 _DESCRIPTOR = re.compile(r"/dev/(fd/|stdin$)|/proc/(self|[0-9]+)/fd/")
+
+_SHOWN = 120
+"""Characters of a list of hosts in a message."""
 
 _LAST = re.compile(r"(?<![^,&!\s])run:last(?![^,:\s])")
 
@@ -71,24 +75,41 @@ def who(options: Options) -> Who:
 def with_builders(chosen: Who, names: Iterable[str], options: Options) -> Who:
     """Return the hosts of a command with those that build for them.
 
-    Raises InventoryError for a builder that the inventory does not know.
+    Raises InventoryError for a builder that neither the inventory nor --hosts names.
     """
     here = {host.name for host in chosen.hosts}
-    found = [_builder(chosen.inventory, name) for name in names if name not in here]
+    found = [_builder(chosen, name, options) for name in names if name not in here]
     return replace(chosen, builders=tuple(replace(host, address=_address(host.address, options)) for host in found))
 
 
-def _builder(inventory: Inventory, name: str) -> Host:
-    if name in inventory.groups or (name not in inventory.hosts and not inventory.adhoc_allowed):
-        close = nearest(name, list(inventory.hosts))
-        raise InventoryError(
-            f"the builder {name} is no host of the inventory",
-            subject="builder",
-            expected="the name of one host",
-            found=f"{name}, a group" if name in inventory.groups else name,
-            remedy=f"did you mean {close}?" if close else "add it to the inventory, or correct the variable builder",
-        )
-    return inventory.select(name)[0]
+def _builder(chosen: Who, name: str, options: Options) -> Host:
+    inventory = chosen.inventory
+    if name in inventory.hosts and name not in inventory.groups:
+        return inventory.select(name)[0]
+    # Before --limit: who builds need not be one of those that are asked for.
+    named = list(inventory.select(options.hosts)) if inventory.adhoc_allowed and options.hosts else []
+    for host in named:
+        if host.name == name:
+            return host
+    here = dict.fromkeys([*inventory.hosts, *(host.name for host in (*named, *chosen.hosts))])
+    close = nearest(name, list(here))
+    group = inventory.groups.get(name)
+    raise InventoryError(
+        f"the builder {name} is no host of the inventory" if not inventory.adhoc_allowed
+        else f"the builder {name} is named by neither --hosts nor an inventory",
+        subject="builder",
+        expected=f"the name of one host: {_some(here)}",
+        found=name if group is None else f"{name}, a group of {_some(group)}",
+        remedy=f"did you mean {close}? set the variable builder to it" if close
+        else "set the variable builder to one of these, or add the host to the inventory"
+        + (", or to --hosts" if inventory.adhoc_allowed else ""),
+    )  # fmt: skip
+
+
+def _some(names: Iterable[str]) -> str:
+    """Return names for one message, folded; of very many the first."""
+    text = fold(names) or "none"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN].rpartition(',')[0] or text[:_SHOWN]}, …"
 
 
 def load(options: Options, beside_playbook: Path | None = None) -> Inventory:

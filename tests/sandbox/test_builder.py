@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from k3env.protocol.folding import fold
 from tests.sandbox.cli import Said, Site
 
 BUILT = """
@@ -107,12 +109,52 @@ def test_check_mode_tells_what_each_would_do(site: Site, at: Path) -> None:
     assert not (at / "checkout/built").exists()
 
 
-def test_what_is_left_to_itself_has_no_builder(site: Site, at: Path) -> None:
-    path = Path(written(at))
+def one_play(at: Path, build: str = "touch built", policy: str = "tags: a") -> str:
+    path = Path(written(at, build, policy))
     path.write_text(path.read_text().partition("- name: Afterwards")[0])
-    said = site.provision("--playbook", str(path), "--extra-vars", "builder=tray-02", "--detach")
-    assert said.code == 1
-    assert said.document["error"]["remedy"] == "begin it first, by itself: --hosts tray-02"
+    return str(path)
+
+
+@pytest.mark.parametrize("policy", ["tags: a", "serial: 1", "any_errors_fatal: true"])
+@pytest.mark.parametrize("limit", ["tray-[01-04]", "tray-01,tray-03"])
+def test_a_builder_is_left_to_itself_and_the_others_come_with_the_next_run(
+    site: Site, at: Path, policy: str, limit: str
+) -> None:
+    book = one_play(at, f"while ! test -e {at}/go; do sleep 0.1; done; touch built", policy)
+    words = ("--playbook", book, "--extra-vars", "builder=tray-02", "--limit", limit)
+    said = site.provision(*words, "--detach")
+    assert said.code == 0 and set(said.statuses().values()) == {"notrun"}, said.err
+    (run,) = re.findall(r"invoke attach (\S+)", said.err)
+    assert f"run {run} goes on without this command on tray-02\n" in said.err
+    others = sorted(set(said.statuses()) - {"tray-02"})
+    assert f"not begun:  {fold(others)}: the builder comes first\n" in said.err
+    message = "its builder tray-02 is left to itself, and comes first"
+    assert {said.document["hosts"][name]["message"] for name in others} == {message}
+    assert max(len(line) for line in said.err.splitlines() if "builder" in line) <= 80
+    (at / "go").touch()
+    followed = site.k3env("attach", run, "--output", "json")
+    assert followed.code == 130 and "never begun, and not begun now" in followed.err, "the others are not done"
+    assert followed.statuses()["tray-02"] == "changed" and followed.statuses()[others[0]] == "notrun"
+    assert {line.partition(" ")[0] for line in order(at)} == {"tray-02"}, "another host was begun"
+    again = site.provision(*words)
+    assert again.code == 0 and set(again.statuses().values()) == {"ok"}, again.err
+    assert sum(line.endswith("build") for line in order(at)) == 1, "it was built twice"
+
+
+def test_a_builder_that_can_not_be_left_is_said(site: Site, at: Path) -> None:
+    """Two plays follow each other, which nobody would see to."""
+    said = run(site, at, "--detach")
+    assert said.code == 1 and said.document["error"]["found"] == "2 plays, one after another"
+
+
+def test_a_detached_builder_that_is_not_reached_is_no_work(site: Site, at: Path) -> None:
+    inventory = at / "site.yml"
+    inventory.write_text("all:\n  hosts:\n    tray-01: {k3env_sandbox: {gpu: GB300}}\n"
+                         "    down: {ansible_host: 127.0.0.1, ansible_port: 1}\n")  # fmt: skip
+    words = ("--inventory", str(inventory), "--timeout", "3", "--extra-vars", "builder=down", "--detach")
+    said = site.provision("--playbook", one_play(at), *words, hosts="tray-01")
+    assert said.code == 4 and said.statuses() == {"tray-01": "notrun", "down": "unreachable"}, said.err
+    assert "is at work on no host" in said.err and order(at) == []
 
 
 def test_describe_says_who_waits(site: Site, at: Path) -> None:
@@ -128,7 +170,8 @@ def test_describe_says_who_waits(site: Site, at: Path) -> None:
     ("name", "says"),
     [
         ("tray-2", "did you mean tray-02?"),
-        ("sandbox", "sandbox, a group"),
+        ("sandbox", "sandbox, a group of tray-[01-"),
+        ("nobody", "set the variable builder to one of these, or add the host to the inventory"),
         ("tray-[01-02]", "builder must be the name of one host"),
     ],
 )
@@ -136,6 +179,29 @@ def test_a_builder_that_is_no_host(site: Site, at: Path, name: str, says: str) -
     said = site.provision("--playbook", written(at), "--extra-vars", f"builder={name}", "--inventory", "sandbox")
     assert said.code == 1 and says in said.out, said.out
     assert order(at) == []
+
+
+@pytest.mark.parametrize(
+    ("hosts", "found"),
+    [
+        (("--hosts", "sandbox"), "tray-[01-"),
+        (("--hosts", "127.0.0.1:1,127.0.0.2:1"), "127.0.0.1:1,127.0.0.2:1"),
+    ],
+)
+def test_nobody_is_contacted_whom_nobody_named(site: Site, at: Path, hosts: tuple[str, ...], found: str) -> None:
+    """Without an inventory any name may be a host; a variable names none."""
+    said = site.k3env(
+        "provision", *hosts, "--playbook", written(at), "--extra-vars", "builder=nobody", "--output", "json"
+    )
+    error = said.document["error"]
+    assert said.code == 1 and error["id"] and "the builder nobody is named by neither" in error["message"], said.out
+    assert found in error["expected"] and error["found"] == "nobody" and "or to --hosts" in error["remedy"]
+
+
+def test_a_builder_that_only_hosts_names_is_beyond_its_limit(site: Site, at: Path) -> None:
+    words = ("--playbook", written(at), "--extra-vars", "builder=127.0.0.2", "--timeout", "3", "--output", "json")
+    said = site.k3env("provision", "--hosts", "127.0.0.1,127.0.0.2", "--limit", "127.0.0.1", *words, "--list-hosts")
+    assert said.code == 0 and set(said.document["hosts"]) == {"127.0.0.1", "127.0.0.2"}
 
 
 def test_a_builder_that_was_not_asked_for_is_found_again(site: Site, at: Path) -> None:
