@@ -233,14 +233,29 @@ def _tree(files: dict[str, bytes]) -> list[dict[str, Any]]:
 
 
 def _certificate(directory: Path) -> Path:
-    """Make a certificate of 127.0.0.1 that is its own authority."""
+    """Make an authority, and a certificate by it of 127.0.0.1 alone; return the authority's."""
+    authority(directory / "ca")
+    certified(directory, "hub", "IP:127.0.0.1")
+    return directory / "ca.pem"
+
+
+def authority(path: Path) -> None:
+    """Make an authority: PATH.pem and PATH.key."""
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1",
-         "-addext", "subjectAltName=IP:127.0.0.1",
-         "-keyout", str(directory / "hub.key"), "-out", str(directory / "hub.pem")],
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={path.name} of tests",
+         "-addext", "keyUsage=critical,keyCertSign", "-keyout", f"{path}.key", "-out", f"{path}.pem"],
         check=True, capture_output=True,
     )  # fmt: skip
-    return directory / "hub.pem"
+
+
+def certified(directory: Path, name: str, alternative: str, days: int = 2) -> None:
+    """Make NAME.pem and NAME.key for this alternative name, signed by `ca` of the same directory."""
+    (directory / "extensions").write_text(f"subjectAltName={alternative}\n")
+    ask = ["openssl", "req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-keyout", f"{name}.key"]
+    sign = ["openssl", "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial"]
+    for words in ([*ask, "-out", f"{name}.csr"],
+                  [*sign, "-days", str(days), "-extfile", "extensions", "-out", f"{name}.pem"]):  # fmt: skip
+        subprocess.run(words, check=True, capture_output=True, cwd=directory)
 
 
 def wait_for(true: Callable[[], bool], seconds: float = 20.0) -> bool:

@@ -83,6 +83,9 @@ class Variables:
     """What `invoke stage` imports into the .sqsh file that container names: docker://[USER@][REGISTRY#]IMAGE[:TAG]."""
     image_arch: Literal["aarch64", "x86_64"] = _variable("aarch64", "Grace, the CPU of GB300 and GB200 trays")
     """CPUs that this image is for: of the nodes, not of the host that imports it."""
+    image_sha256: Optional[str] = _variable(None, SITE)
+    """SHA-256 of a .sqsh file that was imported elsewhere and carried to where container names it: it is compared once,
+    and nothing is imported."""
     image_credentials: Optional[str] = _variable(None, SITE)
     """Lines as in enroot's .credentials, as a reference: `{secret: file:PATH}`; unset: the user's own file."""
     cubins_source: Optional[str] = _variable(None, "FlashInfer's own server")

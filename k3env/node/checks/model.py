@@ -26,7 +26,7 @@ def identity(config: Optional[Config], profile: Profile) -> Finding:
     if config is None:
         return skip(NO_CHECKPOINT)
     if not config.there:
-        return fail(expected=f"{config.path}/config.json", found="no such file", remedy=STAGE)
+        return fail(expected=f"{config.path}/config.json", found="no such file", remedy=_stage(config.staged))
     told, architectures = config.values.get("model_type"), config.values.get("architectures")
     if told != wanted.model_type or not isinstance(architectures, list) or wanted.architecture not in architectures:
         return fail(
@@ -52,7 +52,7 @@ def complete(shards: Optional[Shards], profile: Profile) -> Finding:
     if shards is None:
         return skip(NO_CHECKPOINT)
     if not shards.indexed:
-        return fail(expected=f"an index of shards in {shards.path}", found="none", remedy=STAGE)
+        return fail(expected=f"an index of shards in {shards.path}", found="none", remedy=_stage(shards.staged))
     if shards.missing or shards.misfits:
         return fail(
             expected=f"{shards.indexed} shards, each as large as its header says",
@@ -82,7 +82,14 @@ def total(shards: Optional[Shards], profile: Profile) -> Finding:
     if shards is None or not shards.indexed:
         return skip(NO_CHECKPOINT if shards is None else "no index of shards")
     if shards.total_bytes is None:
-        return fail(expected=f"{wanted / GIB:.1f} GiB", found="no total_size in the index", remedy=STAGE)
+        return fail(
+            expected=f"{wanted / GIB:.1f} GiB, as moonshotai/Kimi-K3 has",
+            found="no total_size in the index",
+            remedy=f"that index is the one of {shards.staged}, which was staged: see whether that is the one to serve"
+            if shards.staged
+            else "compare the index with the hub's: another tool has written it; model.complete looks at the shards",
+            subject=shards.path,
+        )
     if shards.total_bytes != wanted:
         return fail(
             expected=f"{wanted / GIB:.1f} GiB, as moonshotai/Kimi-K3 has",
@@ -151,7 +158,7 @@ def readable(sample: Optional[Sample], profile: Profile) -> Finding:
             subject=sample.path,
         )
     if sample.mib_per_s is None:
-        return fail(expected=f"weights in {sample.path}", found="no *.safetensors", remedy=STAGE)
+        return fail(expected=f"weights in {sample.path}", found="no *.safetensors", remedy=_stage(sample.staged))
     return passed(f"{sample.mib_per_s:.0f} MiB/s")
 
 
@@ -249,3 +256,10 @@ def _missing(names: tuple[str, ...]) -> str:
 def _several(names: tuple[str, ...]) -> str:
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more
+
+
+def _stage(staged: str) -> str:
+    """Return what to do where something lacks: to stage once more what was staged brings the same again."""
+    if not staged:
+        return STAGE
+    return f"{staged} was staged there, and has none: see checkpoint_repo and checkpoint_revision, and what was removed"

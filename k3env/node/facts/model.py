@@ -45,6 +45,8 @@ class Config:
     """The files of Python code that it names."""
     quantization: Optional[str] = None
     """The format of its weights: "mxfp4-pack-quantized"."""
+    staged: str = ""
+    """What was staged there, where something lacks."""
     source: Evidence = Evidence("")
 
 
@@ -66,6 +68,8 @@ class Shards:
     """Headers that were read: not all, where time ran out."""
     looked: bool = True
     """False: another node looks at their sizes and headers; this one saw only whether they are there."""
+    staged: str = ""
+    """What was staged there, where something of the index lacks."""
     source: Evidence = Evidence("")
 
 
@@ -91,6 +95,8 @@ class Sample:
     """Of the beginnings of the first and last shard; None: there is none. What was read before may come from memory."""
     refused: Optional[str] = None
     """Which shard this user may not read, and what the filesystem said."""
+    staged: str = ""
+    """What was staged there, where there are no weights."""
     source: Evidence = Evidence("")
 
 
@@ -105,7 +111,7 @@ def config(machine: Machine, profile: Profile) -> Union[Config, Unreadable, None
     try:
         values = json.loads(machine.read(path))
     except (FileNotFoundError, NotADirectoryError):
-        return Config(root, False, source=Evidence(path, excerpt="no such file"))
+        return Config(root, False, staged=staged(machine, root), source=Evidence(path, excerpt="no such file"))
     except (ValueError, RecursionError) as error:
         return Unreadable(f"{path} is no JSON: {error}", source)
     if not isinstance(values, dict):
@@ -116,7 +122,7 @@ def config(machine: Machine, profile: Profile) -> Union[Config, Unreadable, None
     told.update((key, text.get(key)) for key, _ in recipes.CHECKPOINT.text)
     quantized = text.get("quantization_config") or values.get("quantization_config")
     quantized = quantized if isinstance(quantized, dict) else {}
-    return Config(root, True, told, _modules(values.get("auto_map")), _word(quantized), source)
+    return Config(root, True, told, _modules(values.get("auto_map")), _word(quantized), source=source)
 
 
 @deadline(30.0)
@@ -134,7 +140,7 @@ def shards(machine: Machine, profile: Profile) -> Union[Shards, Unreadable, None
         index = json.loads(machine.read(path, INDEX_BYTES))
         names = sorted({str(name) for name in index["weight_map"].values()})
     except (FileNotFoundError, NotADirectoryError):
-        return Shards(root, 0, source=Evidence(path, excerpt="no such file"))
+        return Shards(root, 0, staged=staged(machine, root), source=Evidence(path, excerpt="no such file"))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         return Unreadable(f"{path} is no index of shards: {type(error).__name__} {error}", Evidence(path))
     if any(os.path.isabs(name) or ".." in name.split("/") for name in names):
@@ -148,7 +154,8 @@ def shards(machine: Machine, profile: Profile) -> Union[Shards, Unreadable, None
     missing = tuple(name for name, size in sizes.items() if size is None)
     there = sum(size or 0 for size in sizes.values())
     source = Evidence(path, excerpt=f"{len(names)} shards, {there} bytes")
-    found = Shards(root, len(names), total, there, missing, source=source)
+    of = "" if total is not None else staged(machine, root)
+    found = Shards(root, len(names), total, there, missing, staged=of, source=source)
     misfits, read = [], 0
     for name, size in sizes.items():
         if size is None:
@@ -191,10 +198,22 @@ def sample(machine: Machine, profile: Profile) -> Optional[Sample]:
             if error.errno not in _REFUSALS:
                 raise
             told = f"{name}: {error.strerror}"
-            return Sample(root, None, told, Evidence(root, excerpt=told))
+            return Sample(root, None, told, source=Evidence(root, excerpt=told))
     took = max(time.monotonic() - begun, 1e-6)
     told = f"{count} bytes of {' and '.join(dict.fromkeys((*names[:1], *names[-1:])))} in {took:.3f} s"
-    return Sample(root, count / took / (1 << 20) if names else None, None, Evidence(root, excerpt=told))
+    speed = count / took / (1 << 20) if names else None
+    return Sample(root, speed, None, "" if names else staged(machine, root), Evidence(root, excerpt=told))
+
+
+def staged(machine: Machine, root: str) -> str:
+    """Return what hf_snapshot put there, by its record: "moonshotai/Kimi-K3 at 9f62e4e9fffb"; "" for nothing."""
+    from k3env.node.web import snapshot
+
+    try:
+        found = snapshot.read(machine, root)
+    except OSError:
+        return ""
+    return "" if found is None else f"{found.id} at {found.revision[:12]}"
 
 
 def _glance(machine: Machine, root: str, names: list[str], total: Optional[int]) -> Shards:

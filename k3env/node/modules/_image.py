@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 GIB = 1 << 30
 ROOMY = "/var/tmp"  # noqa: S108 - a directory of our own is made in it; /tmp is often memory
 CREDENTIALS = ".credentials"
+TOLD_EVERY_S = 5.0
 _PREFIX = "k3env-enroot-"
 
 
@@ -68,6 +70,26 @@ class Import:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(fresh)
 
+    def take_over(self, sha256: str) -> None:
+        """Compare the file in its place with a digest, reading it once, and write its record.
+
+        Raises Refused for another content or a file that changes meanwhile, TaskFailed for other programs.
+        """
+        before = read(self.machine, self.path)
+        remedy = "copy it again, or see what sha256 is to be: sha256sum " + self.path
+        if not before.magic or not 0 < before.bytes_used <= (before.size or 0):
+            raise _not(self.path, "a whole squashfs file", f"{before.size or 0} bytes", remedy, "image.cut")
+        self._refuse_architecture(self.path)
+        found = self._digest(self.path, before.size or 0)
+        after = read(self.machine, self.path)
+        if (after.size, after.mtime_ns) != (before.size, before.mtime_ns):
+            wait = "wait until its copy has ended, and run this again"
+            raise _not(self.path, "a file that stays as it is", "it changed while it was read", wait, "image.changing")
+        if found != sha256:
+            raise _not(self.path, f"sha256 {sha256}", found, remedy, "image.digest")
+        self.machine.commit()
+        self._note(beside(self.path), before, found, "")
+
     def _step(self, work: str, fresh: str) -> _steps.Step:
         return _steps.Step(
             title=f"import {self.source}",
@@ -102,20 +124,24 @@ class Import:
                 f" set compressor: {image.compressor}", "image.compressor",
             )  # fmt: skip
         self._refuse_architecture(fresh)
-        self.machine.progress(f"read {self.path} for its digest")
-        made = {
-            "source": self.source,
-            "arch": self.arch,
-            "compressor": self.compressor,
-            "size": image.size,
-            "mtime_ns": image.mtime_ns,
-            "sha256": self._digest(fresh),
-            "by": self.machine.name,
-        }
+        digest = self._digest(fresh, image.size or 0)
         self.machine.commit()
         # The record first: a file without one would count as somebody else's.
-        self.machine.write(beside(self.path), json.dumps(made, indent=1).encode())
+        self._note(beside(self.path), image, digest, self.source)
         os.replace(fresh, self.path)
+
+    def _note(self, path: str, image: Image, digest: str, source: str) -> None:
+        """Write down what an image is; `source` is "" for one that was imported elsewhere."""
+        made = {
+            "source": source,
+            "arch": self.arch,
+            "compressor": image.compressor,
+            "size": image.size,
+            "mtime_ns": image.mtime_ns,
+            "sha256": digest,
+            "by": self.machine.name,
+        }
+        self.machine.write(path, json.dumps(made, indent=1).encode())
 
     def _refuse_architecture(self, fresh: str) -> None:
         from k3env.node.facts.image import architecture
@@ -171,17 +197,22 @@ class Import:
                 expected="extended attributes", found=where, remedy=remedy, id="image.temp",
             )  # fmt: skip
 
-    def _digest(self, path: str) -> str:
-        digest = hashlib.sha256()
+    def _digest(self, path: str, size: int) -> str:
+        """Read a file once, telling how far it is."""
+        digest, done, next_s = hashlib.sha256(), 0, 0.0
         with open(path, "rb") as file:
             while data := file.read(1 << 22):
                 self.machine.cancel.check()
                 digest.update(data)
+                done += len(data)
+                if time.monotonic() >= next_s:
+                    self.machine.progress(f"read {self.path} for its digest", done / max(size, done))
+                    next_s = time.monotonic() + TOLD_EVERY_S
         return digest.hexdigest()
 
     def _wrong(self, expected: str, found: str, remedy: str, id: str) -> TaskFailed:
         return TaskFailed(
-            f"what enroot made of {self.source} is not what was asked for: {found}",
+            f"{f'what enroot made of {self.source}' if self.source else self.path} is not what was asked for: {found}",
             expected=expected, found=found, remedy=remedy, id=id,
         )  # fmt: skip
 
@@ -210,6 +241,25 @@ def record(machine: Machine, path: str) -> Optional[dict[str, Any]]:
     return found if isinstance(found, dict) else None
 
 
+def compared(path: str, image: Image, record: Optional[dict[str, Any]], sha256: str) -> bool:
+    """Return whether a file is known to be of this digest, by what was written down with its size and time.
+
+    Raises Refused where there is no file, or one that is known to be another.
+    """
+    if image.size is None:
+        raise _not(
+            path, f"the file with sha256 {sha256[:12]}…", "no such file",
+            "copy it there; no import makes the same bytes again: to import one, leave sha256 (image_sha256) out",
+            "image.absent",
+        )  # fmt: skip
+    if record is None or (image.size, image.mtime_ns) != (record.get("size"), record.get("mtime_ns")):
+        return False
+    if record.get("sha256") != sha256:
+        remedy = "bring the other one, or see what sha256 (image_sha256) is to be"
+        raise _not(path, f"sha256 {sha256}", str(record.get("sha256")), remedy, "image.digest")
+    return True
+
+
 def read(machine: Machine, path: str) -> Image:
     """Read an image's head."""
     from k3env.node.facts.image import image
@@ -220,6 +270,12 @@ def read(machine: Machine, path: str) -> Image:
 def profile(path: str) -> Profile:
     """Return a profile that names an image."""
     return Profile(container=Container("enroot", path))
+
+
+def _not(path: str, expected: str, found: str, remedy: str, id: str) -> Refused:
+    return Refused(
+        f"{path} is not the image that was asked for: {found}", expected=expected, found=found, remedy=remedy, id=id
+    )
 
 
 def _has_attributes(directory: str) -> bool:

@@ -116,6 +116,19 @@ class Staging:
         self._refuse_misfits(machine, record)
         self._tidy(machine, old, book.record)
 
+    def reasons(self, machine: Machine) -> tuple[str, ...]:
+        """Return how many files of which commit are there, by size and time as when their digests were right."""
+        record = snapshot.read(machine, self.target)
+        if record is None:
+            return ()
+        selected = self._selected(record)
+        amount = _amount(sum(file.size for file in selected))
+        files = f"{len(selected)} file{'' if len(selected) == 1 else 's'}"
+        return (
+            f"{self.target} has {files} ({amount}) of {record.id} at {record.revision[:12]}",
+            "size and time of each are those of the content that was compared with the hub's digests",
+        )
+
     def judge(self, machine: Machine) -> tuple[Finding, ...]:
         """Warn of shards that are not the repository's: loaders take every one that they find."""
         record = snapshot.read(machine, self.target)

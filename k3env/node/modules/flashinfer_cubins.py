@@ -102,6 +102,24 @@ class FlashinferCubins(Module):
             usable(self._venv(machine), f"of {self.repo}")
         self._cubins(machine).fill()
 
+    def reasons(self, machine: Machine) -> tuple[str, ...]:
+        """Return what the directory was filled with, or what serves cubins instead."""
+        from k3env.node.modules import _cubins
+
+        version, packaged = self._versions(machine)
+        record = _cubins.record(machine, self.target)
+        if packaged is not None:
+            return (f"{PACKAGE} {packaged} is installed, which FlashInfer takes before the directory",)
+        if record is None:
+            return ()
+        if record.served_by:
+            return (f"FlashInfer {record.flashinfer} takes cubins from {record.served_by}",)
+        return (
+            f"{self.target} has {len(record.files)} cubins of FlashInfer {record.flashinfer}, as they were filled",
+            f"{record.compared} of them were compared with its checksums",
+            f"the environment has FlashInfer {version}" if version else "no environment says otherwise",
+        )
+
     def judge(self, machine: Machine, profile: Profile) -> tuple[Finding, ...]:
         """Tell what serves cubins where this directory does not."""
         from k3env.node.modules import _cubins

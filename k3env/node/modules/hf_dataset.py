@@ -59,6 +59,10 @@ class HfDataset(Module):
         """
         self._staging().apply(machine)
 
+    def reasons(self, machine: Machine) -> tuple[str, ...]:
+        """Return what of which repository is there, as it was when its content was compared."""
+        return self._staging().reasons(machine)
+
     def _staging(self) -> Staging:
         from k3env.node.modules._snapshot import Staging
         from k3env.node.web.hub import DATASET

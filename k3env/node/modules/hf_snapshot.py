@@ -75,6 +75,10 @@ class HfSnapshot(Module):
         """
         self._staging().apply(machine)
 
+    def reasons(self, machine: Machine) -> tuple[str, ...]:
+        """Return what of which repository is there, as it was when its content was compared."""
+        return self._staging().reasons(machine)
+
     def judge(self, machine: Machine, profile: Profile) -> tuple[Finding, ...]:
         """Warn of shards in the target that are not the repository's."""
         return self._staging().judge(machine)

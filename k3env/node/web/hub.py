@@ -113,7 +113,7 @@ def failure(repository: Repository, error: WebError, has_token: bool) -> TaskFai
         return TaskFailed(
             f"{repository} can't be fetched: {error}", expected="a certificate that is trusted, few redirects",
             found=str(error), id="hub.distrusted",
-            remedy="behind a proxy that breaks TLS open, let SSL_CERT_FILE name its authority's file; see hf_endpoint",
+            remedy=error.remedy or "see hf_endpoint, and what stands between it and this node",
         )  # fmt: skip
     return TaskFailed(
         f"{repository} can't be fetched: {error}", expected=f"answers of {shown(repository.endpoint)}",

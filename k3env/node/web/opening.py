@@ -18,6 +18,7 @@ STALL_S = 60.0
 REDIRECTS = 8
 EXPLAINED_BYTES = 2048
 _AUTHORITIES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+_OTHER_NAME, _OTHER_TIME = (62, 64), (9, 10)
 _REDIRECTIONS = (301, 302, 303, 307, 308)
 
 
@@ -89,7 +90,7 @@ class Web:
         except (OSError, http.client.HTTPException, ValueError) as error:
             reason = getattr(error, "reason", error)
             if isinstance(reason, ssl.SSLCertVerificationError):
-                raise Distrusted(f"{shown(url)}: {reason.verify_message}") from None
+                raise Distrusted(f"{shown(url)}: {reason.verify_message}", self._advice(reason.verify_code)) from None
             raise Cut(f"{shown(url)}: {_said(reason)}") from None
 
     def _opener(self, url: str) -> urllib.request.OpenerDirector:
@@ -106,8 +107,21 @@ class Web:
             try:
                 self._context = ssl.create_default_context(cafile=self._authority)
             except (OSError, ssl.SSLError) as error:
-                raise Distrusted(f"{self._authority} holds no certificates: {_said(error)}") from None
+                raise Distrusted(
+                    f"{self._authority} holds no certificates: {_said(error)}",
+                    "see the file that ca of the variable egress, or SSL_CERT_FILE, names: it must be here, and PEM",
+                ) from None
         return self._context
+
+    def _advice(self, code: int) -> str:
+        """Return what to do about a certificate. Source: the codes of X509_verify_cert_error_string(3)."""
+        if code in _OTHER_NAME:
+            return "name the server as its certificate does, or see who answers there: no ca makes it another's"
+        if code in _OTHER_TIME:
+            return "see this node's clock, then have the server's certificate renewed"
+        if self._authority is None:
+            return "let ca of the variable egress, or SSL_CERT_FILE, name a PEM file with its authority and all others"
+        return f"add its authority's certificate to {self._authority}"
 
 
 class _Still(urllib.request.HTTPRedirectHandler):

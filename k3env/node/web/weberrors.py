@@ -23,6 +23,11 @@ class Cut(WebError):
 class Distrusted(WebError):
     """The server's certificate is not one of ours to believe, or it leads to where nothing of ours may go."""
 
+    def __init__(self, said: str, remedy: str = "") -> None:
+        """`remedy` is what to do where that is known."""
+        super().__init__(said)
+        self.remedy = remedy
+
 
 class Answered(WebError):
     """The server answered with an error."""

@@ -82,6 +82,7 @@ def ground(tmp_path: Path) -> Ground:
 def test_an_image_comes_with_its_record(ground: Ground) -> None:
     (change,) = perform(ground.module(), ground.machine)
     assert (change.before, change.after) == ("absent", f"{SOURCE}, aarch64, zstd")
+    assert f"was imported from {SOURCE}: aarch64, zstd" in ground.module().reasons(ground.machine)[0]
     words = ground.said("words").splitlines()
     assert words[:4] == ["import", "--arch", "aarch64", "--output"]
     assert words[5:] == ["--", SOURCE]
@@ -283,3 +284,77 @@ def test_sources(source: str) -> None:
 def test_modes_of_what_is_written(ground: Ground) -> None:
     perform(ground.module(), ground.machine)
     assert stat.S_IMODE(ground.path.stat().st_mode) & 0o044 == 0o044
+
+
+class TestAFileThatWasCarried:
+    """An image that was imported elsewhere, and is told by its digest."""
+
+    @pytest.fixture
+    def carried(self, ground: Ground) -> str:
+        perform(ground.module(), ground.machine)
+        (ground.path.parent / ".k3.sqsh.k3env.json").unlink()
+        (ground.bin / "words").unlink()
+        return hashlib.sha256(ground.path.read_bytes()).hexdigest()
+
+    def module(self, ground: Ground, sha256: str, **more: Any) -> EnrootImage:
+        return EnrootImage(path=str(ground.path), arch="aarch64", sha256=sha256, **more)
+
+    def test_it_is_read_once_and_taken_over(
+        self, ground: Ground, carried: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        module = self.module(ground, carried)
+        (change,) = perform(module, ground.machine)
+        assert (change.before, change.after) == ("not compared", carried)
+        assert not (ground.bin / "words").exists(), "nothing was imported"
+        monkeypatch.setattr(hashlib, "sha256", None)
+        assert module.changes(ground.machine) == (), "and not read again"
+        reasons = module.reasons(ground.machine)
+        assert "taken over: aarch64, zstd" in reasons[0] and carried[:12] in reasons[1]
+
+    def test_after_a_touch_it_is_read_again(self, ground: Ground, carried: str) -> None:
+        perform(self.module(ground, carried), ground.machine)
+        os.utime(ground.path, (1, 1))
+        perform(self.module(ground, carried), ground.machine)
+
+    def test_another_is_refused_by_reading_and_by_what_was_read(self, ground: Ground, carried: str) -> None:
+        with pytest.raises(Refused, match=carried) as caught:
+            self.module(ground, "0" * 64).apply(ground.machine, ())
+        assert caught.value.finding.id == "image.digest" and "sha256sum" in (caught.value.finding.remedy or "")
+        assert not (ground.path.parent / ".k3.sqsh.k3env.json").exists()
+        perform(self.module(ground, carried), ground.machine)
+        with pytest.raises(Refused, match=carried):
+            self.module(ground, "0" * 64).changes(ground.machine)
+
+    def test_one_of_other_cpus_is_refused(self, ground: Ground, carried: str) -> None:
+        module = EnrootImage(path=str(ground.path), arch="x86_64", sha256=carried)
+        with pytest.raises(TaskFailed, match="programs for aarch64") as caught:
+            module.apply(ground.machine, ())
+        assert caught.value.finding.id == "image.arch"
+
+    def test_one_that_was_cut_is_refused_before_it_is_read(self, ground: Ground, carried: str) -> None:
+        os.truncate(ground.path, 2000)
+        with pytest.raises(Refused, match="2000 bytes"):
+            self.module(ground, carried).apply(ground.machine, ())
+
+    def test_none_at_all_is_not_imported(self, ground: Ground, carried: str) -> None:
+        ground.path.unlink()
+        with pytest.raises(Refused, match="no such file") as caught:
+            self.module(ground, carried).changes(ground.machine)
+        assert "no import makes the same bytes" in (caught.value.finding.remedy or "")
+
+    def test_one_that_grows_is_no_answer(self, ground: Ground, carried: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        from k3env.node.modules._image import Import
+
+        def grown(self: Import, path: str, size: int) -> str:
+            os.utime(path, (5, 5))
+            return carried
+
+        monkeypatch.setattr(Import, "_digest", grown)
+        with pytest.raises(Refused, match="changed while it was read"):
+            self.module(ground, carried).apply(ground.machine, ())
+
+    def test_what_is_none_is_said(self) -> None:
+        with pytest.raises(ValueError, match="64 hexadecimal digits"):
+            EnrootImage(path="/a.sqsh", sha256="sha256:12")
+        with pytest.raises(ValueError, match="name source"):
+            EnrootImage(path="/a.sqsh")

@@ -147,6 +147,10 @@ def test_it_is_filled_and_compared(place: Place) -> None:
     assert ("fetch FlashInfer's cubins: Downloading cubins 2/4", 0.5) in place.machine.told
     begun = len(place.machine.started)
     assert place.module().changes(place.machine) == () and len(place.machine.started) == begun
+    told = place.module().reasons(place.machine)
+    assert (
+        told[0] == f"{place.target} has 6 cubins of FlashInfer 0.6.16, as they were filled" and "4 of them" in told[1]
+    )
 
 
 @pytest.mark.parametrize("spoil", ["cut", "gone", "all"])
@@ -173,6 +177,7 @@ def test_another_flashinfer_wants_other_cubins(place: Place) -> None:
 def test_the_package_serves(place: Place) -> None:
     place.installed("flashinfer-cubin", "0.6.16")
     assert place.module().changes(place.machine) == ()
+    assert "flashinfer-cubin 0.6.16 is installed" in place.module().reasons(place.machine)[0]
     (finding,) = place.module().judge(place.machine, Profile())
     assert finding.message == "cubins are those of flashinfer-cubin 0.6.16: nothing to fill"
 

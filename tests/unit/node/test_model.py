@@ -97,6 +97,28 @@ def test_the_index_of_another_size_is_told(root: Path) -> None:
     assert (finding.status, finding.expected) == ("warn", "1453.7 GiB, as moonshotai/Kimi-K3 has")
 
 
+STAGED = {"kind": "models", "id": "someone/Kimi-K3-copy", "revision": "a" * 40, "files": [], "proven": {}, "format": 1}
+
+
+@pytest.mark.parametrize(
+    ("id", "file"),
+    [("model.identity", CONFIG), ("model.complete", INDEX), ("model.total", ""), ("model.readable", "*.safetensors")],
+)
+def test_what_was_just_staged_is_not_advised_to_be_staged(root: Path, id: str, file: str) -> None:
+    if file:
+        for path in root.glob(file):
+            path.unlink()
+    else:
+        index = json.loads((root / INDEX).read_text())
+        (root / INDEX).write_text(json.dumps({"weight_map": index["weight_map"]}))
+    before = judged(id, of(root))
+    assert before.status in ("fail", "warn") and ("invoke stage" in (before.remedy or "")) is bool(file)
+    (root / ".k3env").mkdir()
+    (root / ".k3env/snapshot.json").write_text(json.dumps(STAGED))
+    after = judged(id, of(root))
+    assert "invoke stage" not in (after.remedy or "") and "someone/Kimi-K3-copy at aaaaaaaaaaaa" in (after.remedy or "")
+
+
 def cut(path: Path) -> None:
     os.truncate(path, path.stat().st_size - 1)
 

@@ -46,7 +46,7 @@ def test_a_worker_tells_it_where_it_was_asked_for(tmp_path: Path) -> None:
 
 def test_each_module_that_changes_something_says_why_it_need_not() -> None:
     silent = {name for name in modules.names() if modules.find(name).reasons is Module.reasons}
-    assert silent <= FINDINGS_SAY_IT | {"hf_snapshot", "hf_dataset", "enroot_image", "flashinfer_cubins"}
+    assert silent <= FINDINGS_SAY_IT
 
 
 def test_modules_of_one_file(tmp_path: Path) -> None:

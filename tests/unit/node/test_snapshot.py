@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,11 @@ from k3env.node.modules.hf_dataset import HfDataset
 from k3env.node.modules.hf_snapshot import HfSnapshot
 from k3env.node.web import download, snapshot
 from k3env.node.web.hub import HubFile
+from k3env.protocol import egress
 from k3env.protocol.profile import Profile
 from k3env.protocol.secret import Secret, placeholder
 from tests.agent import Agent, task
-from tests.hub import REVISION, SIGNATURE, Fault, Hub, wait_for
+from tests.hub import REVISION, SIGNATURE, Fault, Hub, authority, certified, wait_for
 from tests.unit.node.ground import perform
 
 REPO, NAME = "moonshotai/Kimi-K3", "models/moonshotai/Kimi-K3"
@@ -109,6 +111,12 @@ def test_all_of_it_comes_and_nothing_is_asked_afterwards(hub: Hub, on: Watched, 
     assert (change.what, change.before) == (f"snapshot {target}", "absent")
     assert hub.requests == []
     perform(staged, on)
+    (told, proven) = staged.reasons(on)
+    assert (
+        told.startswith(f"{target} has {len(contents())} files (")
+        and told.endswith(f"of {REPO} at {REVISION[:12]}")
+        and proven
+    )
     assert files(target) == hub.repositories[NAME]
     assert not Path(snapshot.parts(str(target))).exists()
     asked = len(hub.requests)
@@ -439,16 +447,55 @@ def test_a_token_is_not_sent_in_the_clear(on: Watched, tmp_path: Path) -> None:
     assert refused(staged, on).finding.id == "hub.clear"
 
 
-def test_an_authority_of_the_sites_own(tmp_path: Path) -> None:
+def test_an_authority_of_the_sites_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in egress.FILES:
+        monkeypatch.delenv(name, raising=False)
     (tmp_path / "tls").mkdir()
     with Hub({NAME: contents()}, tls=tmp_path / "tls") as hub:
         staged = module(hub, tmp_path / "t")
         error = refused(staged, Watched())
-        assert error.finding.id == "hub.distrusted" and "SSL_CERT_FILE" in (error.finding.remedy or "")
+        assert error.finding.id == "hub.distrusted" and "ca of the variable egress" in (error.finding.remedy or "")
+        authority(tmp_path / "other")
+        error = refused(staged, Watched(SSL_CERT_FILE=f"{tmp_path}/other.pem"))
+        assert f"add its authority's certificate to {tmp_path}/other.pem" in (error.finding.remedy or "")
+        for path, told in ((tmp_path / "none.pem", "No such file"), (tmp_path / "tls/ca.key", "holds no certificates")):
+            error = refused(staged, Watched(SSL_CERT_FILE=str(path)))
+            assert told in str(error) and "see the file" in (error.finding.remedy or "")
         perform(staged, Watched(SSL_CERT_FILE=str(hub.authority)))
         hub.faults["/config.json"] = Fault(99, location="http://127.0.0.1:9/config.json")
         (tmp_path / "t/config.json").unlink()
         assert "from https to http" in str(refused(staged, Watched(SSL_CERT_FILE=str(hub.authority))))
+
+
+def test_a_certificate_of_another_name_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "tls").mkdir()
+    with Hub({NAME: contents()}, tls=tmp_path / "tls") as hub:
+        staged = replace(module(hub, tmp_path / "t"), endpoint=hub.url().replace("127.0.0.1", "localhost"))
+        error = refused(staged, Watched(SSL_CERT_FILE=str(hub.authority)))
+        assert "not valid for 'localhost'" in str(error) and "as its certificate does" in (error.finding.remedy or "")
+
+
+def test_a_certificate_that_has_run_out_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tls").mkdir()
+    monkeypatch.setattr("tests.hub.certified", lambda *words: certified(*words, days=-1))
+    with Hub({NAME: contents()}, tls=tmp_path / "tls") as hub:
+        error = refused(module(hub, tmp_path / "t"), Watched(SSL_CERT_FILE=str(hub.authority)))
+        assert "expired" in str(error) and "clock" in (error.finding.remedy or "")
+
+
+def test_what_egress_says_reaches_the_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tls").mkdir()
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    for name in egress.FILES:
+        monkeypatch.delenv(name, raising=False)
+    with Hub({NAME: contents()}, tls=tmp_path / "tls") as hub:
+        parameters = {"repo_id": REPO, "revision": REVISION, "target": str(tmp_path / "t"), "endpoint": hub.url()}
+        without = task("hf_snapshot", **parameters)
+        assert "certificate" in Agent(tmp_path / "1").follow([without]).result()["message"]
+        told = egress.environment({"ca": str(hub.authority)})
+        heard = Agent(tmp_path / "2").follow([replace(without, environment=told)])
+        assert heard.result()["status"] == "changed", heard.result()
+    assert files(tmp_path / "t") == hub.repositories[NAME]
 
 
 def test_a_proxy_is_used_unless_the_host_is_left_out(hub: Hub, tmp_path: Path) -> None:
