@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 ASK_S = 300.0
 """Seconds; an image may have to be unpacked first."""
+HELP_S = 120
+"""Seconds for the build script's --help: a cold network filesystem, not one that hangs."""
 MARK = "k3env-toolchain "
 TOOLS = ("cmake", "nvcc", "patchelf", "git", "git-lfs", "c++", "ninja", "ccache")
 PACKAGES = (
@@ -36,7 +38,7 @@ PACKAGES = (
 
 # Runs in an image's own Python, with nothing but the standard library. Values come by argv.
 _PROGRAM = r"""
-import configparser, glob, json, os, platform, re, shutil, subprocess, sys
+import configparser, glob, json, os, platform, re, shutil, signal, subprocess, sys, tempfile
 from importlib import metadata
 
 def said(*argv):
@@ -126,16 +128,32 @@ def helped(script):
     # colours its help, also into a pipe where FORCE_COLOR is set.
     if not os.path.isfile(script):
         return None
+    around = dict(os.environ, COLUMNS="200", NO_COLOR="1", PYTHON_COLORS="0")
     try:
-        done = subprocess.run([sys.executable, script, "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              stdin=subprocess.DEVNULL, timeout=240, cwd=writable,
-                              env=dict(os.environ, COLUMNS="200", NO_COLOR="1", PYTHON_COLORS="0"))
-        return [done.returncode, done.stdout.decode("utf-8", "replace")[-65536:]]
+        # Into a file: what it may have started and left behind would keep a pipe open.
+        with tempfile.TemporaryFile() as said:
+            child = subprocess.Popen([sys.executable, script, "--help"], stdout=said, stderr=subprocess.STDOUT,
+                                     stdin=subprocess.DEVNULL, cwd=writable, env=around, start_new_session=True)
+            try:
+                code = child.wait(help_s)
+            except subprocess.TimeoutExpired:
+                code = 124
+            end(child.pid)
+            child.wait()
+            said.seek(0)
+            text = said.read().decode("utf-8", "replace")[-65536:]
+            return [code, text + "\nno end after %d s" % help_s if code == 124 else text]
     except Exception as error:
         return [1, str(error)]
 
+def end(group):
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except OSError:
+        pass
+
 mark, tools, packages, writable = sys.argv[1], sys.argv[2].split(), sys.argv[3].split(), sys.argv[4]
-script, urls = sys.argv[5], sys.argv[6:]
+script, help_s, urls = sys.argv[5], int(sys.argv[6]), sys.argv[7:]
 homes = [home for home in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda") if home]
 static = any(glob.glob(os.path.join(home, where, "libnvrtc_static.a")) for home in homes
              for where in ("lib64", "lib", "targets/*/lib"))
@@ -200,7 +218,19 @@ def toolchain(
     """Ask python3, where the build would run, for all of it at once; `urls` are repositories that git would clone."""
     around = dict(environment or {})
     script = os.path.join(repo, build.SCRIPT)
-    words = ("python3", "-I", "-c", _PROGRAM, MARK, " ".join(TOOLS), " ".join(PACKAGES), repo, script, *urls)
+    words = (
+        "python3",
+        "-I",
+        "-c",
+        _PROGRAM,
+        MARK,
+        " ".join(TOOLS),
+        " ".join(PACKAGES),
+        repo,
+        script,
+        str(HELP_S),
+        *urls,
+    )
     argv = wrap(container, words, repo=repo, environment=around, name=machine.name)
     done = machine.run(argv, timeout_s=ASK_S, environment=around)
     shown = Evidence(" ".join((*argv[: len(argv) - len(words)], "python3 …")), done.exit_code, done.evidence().excerpt)

@@ -55,6 +55,8 @@ class Ground:
     """Hosts that the first configuration downloads from, and that can't be reached; a fetched directory would serve."""
     login_node: Optional[str] = None
     """Why this looks like a login node."""
+    requires_python: Optional[str] = None
+    """What setup.py takes: ">=3.10, <4"; None: it does not say."""
     left_out: tuple[str, ...] = ()
     """Files of the commit that the build or the choice of FlashInfer needs, and that are not checked out."""
     lacking: tuple[tuple[str, str], ...] = ()
@@ -86,6 +88,11 @@ def _python(ground: Ground) -> Optional[Finding]:
             "python", "a base interpreter first in PATH", "a virtual environment's",
             "leave that environment, or use a TensorRT LLM devel image: inside one, the build makes no .venv-X.Y",
         )  # fmt: skip
+    if not _takes(ground.requires_python, ground.toolchain.python):
+        return _problem(
+            "python", f"Python {ground.requires_python}, as setup.py says", f"Python {ground.toolchain.python}",
+            "put a Python of that version first in PATH, or build in a TensorRT LLM devel image",
+        )  # fmt: skip
     # A stand-in of the build makes its environment by itself.
     if ground.compiles and ground.toolchain.externally_managed and ground.toolchain.packages.get("virtualenv") is None:
         return _problem(
@@ -94,6 +101,15 @@ def _python(ground: Ground) -> Optional[Finding]:
             "install virtualenv there: apt-get install python3-virtualenv",
         )  # fmt: skip
     return None
+
+
+def _takes(requires: Optional[str], python: str) -> bool:
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    try:
+        return requires is None or SpecifierSet(requires).contains(f"{python}.99", prereleases=True)
+    except InvalidSpecifier:
+        return True  # What pip says of it is told when it is asked.
 
 
 def _gpus(ground: Ground) -> Optional[Finding]:

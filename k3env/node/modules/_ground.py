@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Optional
 from urllib.parse import urlsplit
@@ -67,6 +68,7 @@ def look(
         _own_torch(machine, wanted.repo, toolchain.python),
         _out_of_reach(machine, wanted, {**machine.environment, **environment}, toolchain.ways) if fetches else (),
         None if wanted.on_login_node else _login_node(machine),
+        _requires_python(machine, wanted.repo),
         git_content.left_out(machine, wanted.repo, (k3.CMAKE_LISTS, *k3.GUIDES)),
         _lacking(machine, wanted, {**machine.environment, **environment}, toolchain) if is_first else (),
     )
@@ -91,6 +93,13 @@ def _needs(
 def _torch(machine: Machine, repo: str, python: str) -> Optional[str]:
     path = os.path.join(repo, k3.REQUIREMENTS)
     return requirements.line_of(machine, machine.text(path), "torch", python) if machine.is_file(path) else None
+
+
+def _requires_python(machine: Machine, repo: str) -> Optional[str]:
+    path = os.path.join(repo, "setup.py")
+    text = machine.text(path) if machine.is_file(path) else ""
+    said = re.search(r"\bpython_requires\s*=\s*[\"']([^\"']*)[\"']", text)
+    return said[1] if said else None
 
 
 def _own_torch(machine: Machine, repo: str, python: str) -> bool:

@@ -81,11 +81,21 @@ def failed(machine: Machine, step: Step, done: Completed) -> TaskFailed:
     return TaskFailed(
         f"{step.title} failed: {match.diagnosis.cause if match else what}",
         expected=f"`{command}` to succeed",
-        found=f"{what}: {printable(chief(lines))[:_SHOWN]}" if lines else what,
+        found=_joined(what, chief(lines) if lines else _last_words(text, done)),
         remedy=_remedy(match, done, log),
         id=match.diagnosis.id if match else f"{step.tool}.failed",
         evidence=(*_quoted(lines, tail), tail),
     )
+
+
+def _last_words(text: str, done: Completed) -> str:
+    """Return what a command that ended by itself said last: why, in words that no pattern knows."""
+    ended = done.started and not done.timed_out and (done.exit_code or 0) > 0
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "") if ended else ""
+
+
+def _joined(what: str, words: str) -> str:
+    return f"{what}: {printable(words)[:_SHOWN]}" if words else what
 
 
 def _typed(machine: Machine, step: Step) -> str:

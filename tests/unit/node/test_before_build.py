@@ -117,6 +117,13 @@ BROKEN = [
     ),
     ("more jobs than memory", {"jobs": 72, "memory_bytes": 64 * GIB}, "memory", "64 GiB free", "set trtllm_jobs to 16"),
     (
+        "a Python that is too old",
+        {"toolchain": replace(IMAGE, python="3.9"), "requires_python": ">=3.10, <4"},
+        "python",
+        "Python 3.9",
+        "first in PATH",
+    ),
+    (
         "a sparse checkout",
         {"left_out": ("cpp/CMakeLists.txt",)},
         "sources",
@@ -163,6 +170,8 @@ HARMLESS = [
     ("the script fetches its submodules", {"submodules_missing": ("3rdparty/x",)}),
     ("torch in an environment, asked with --yes", {"venv_torch": True}),
     ("no torch at all is another's matter", {"toolchain": replace(IMAGE, packages={"torch": None})}),
+    ("a Python that setup.py takes", {"requires_python": ">=3.10, <4"}),
+    ("a word of setup.py that is none of versions", {"requires_python": "three"}),
     ("a local and alpha version counts", {"torch_requirement": "torch==2.12.0a0"}),
     ("a quota with room", {"rooms": (replace(room(900 * GIB, 10_000_000), quota=Quota(70 * GIB, None)),)}),
     ("a filesystem that says nothing", {"rooms": (replace(room(0, 0), space=None),)}),
