@@ -43,7 +43,7 @@ class Age:
 # The newest first: each has what those below have.
 AGES = (
     Age("fingerprint", ("--yes",), (FINGERPRINT,), "it configures again by itself when its arguments change"),
-    Age("build root", ("--yes", BUILD_ROOT), (), "it can build outside of the checkout, and fetches no submodules"),
+    Age("build root", ("--yes", BUILD_ROOT), (), "it can build outside of the checkout"),
     Age("kimi k3", ("--yes",), (), "it builds what was configured first, unless it is told to configure again"),
     Age("before", (), (), "it asks when torch stands in the environment, and trusts attention kernels half generated"),
 )

@@ -93,6 +93,13 @@ BUILD = (
         "nvcc's own words",
     ),
     Diagnosis(
+        "build.ptxas",
+        r"(Instruction|Feature|Modifier) '[^']*' not supported on \.target 'sm_\d+",
+        "a kernel of Blackwell's data centre GPUs is compiled for another GPU too, which lacks its instructions",
+        "set trtllm_arch to 103-real or 100-real alone: the checkout's list of all architectures is too wide for it",
+        "report #17085",
+    ),
+    Diagnosis(
         "build.host_compiler",
         r"unsupported (GNU|clang) version|The minimum required GCC version",
         "nvcc does not take this host compiler",
