@@ -132,6 +132,7 @@ def as_json(found: Recognised, variables: Variables) -> dict[str, Any]:
         "sparse": found.asked.is_sparse,
         "pins": found.asked.pins,
         "images": found.asked.images,
+        "architectures": list(found.asked.architectures),
         "modes": found.asked.modes,
         "flashinfer": {
             "guides": list(checkout.guides),
@@ -157,6 +158,7 @@ def as_text(found: Recognised, variables: Variables) -> str:
         ("there now", ", ".join(found.environments) or "none"),
         ("FlashInfer", _fork(found, variables)),
         ("its pins", ", ".join(asked.pins.values()) or "none in requirements.txt"),
+        *([("its GPUs", " ".join(asked.architectures))] if asked.architectures else []),
         *((f"image {cpu}", image) for cpu, image in asked.images.items()),
         *((f"mode {mode}", _settings(around)) for mode, around in asked.modes.items()),
     ]

@@ -80,7 +80,8 @@ BUILD = (
     ),
     Diagnosis(
         "build.arch",
-        r"Un(?:recognized|supported) CUDA architecture|Including PTX in compiled binary|Volta architecture is depr",
+        r"Un(?:recognized|supported) CUDA architecture|CUDA architecture \d+ is not supported by TensorRT"
+        r"|Including PTX in compiled binary|Volta architecture is depr",
         "CMake refuses the CUDA architecture",
         "set trtllm_arch to 103-real (GB300, B300) or 100-real (GB200, B200)",
         "cpp/cmake/modules/cuda_configuration.cmake",

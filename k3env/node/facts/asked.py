@@ -23,6 +23,8 @@ class Asked:
     """Lines of requirements.txt that hold on this CPU, of what Kimi K3's kernels are compiled against."""
     images: dict[str, str] = field(default_factory=dict)
     """The image that it was built in upstream, by CPU."""
+    architectures: tuple[str, ...] = ()
+    """Those that its CMake takes; none: it does not say."""
     modes: dict[str, dict[str, str]] = field(default_factory=dict)
     """The environment that its performance sweep gives a server, by mode: dep16, tep16, tep8."""
     submodules: tuple[str, ...] = ()
@@ -42,6 +44,7 @@ def asked(machine: Machine, root: str) -> Asked:
     return Asked(
         {name: line for name, line in lines.items() if line is not None},
         images(_text(machine, root, build.IMAGES)),
+        architectures(_text(machine, root, build.CUDA_MODULE)),
         modes(_text(machine, root, build.SWEEP)),
         tuple(git_content.submodule_paths(machine, root)),
         git_content.absent_submodules(machine, root),
@@ -53,6 +56,16 @@ def images(text: str) -> dict[str, str]:
     """Return the images that a file of properties names, by CPU. Source: jenkins/current_image_tags.properties."""
     pairs = (line.partition("=") for line in text.splitlines() if not line.lstrip().startswith("#"))
     return {_IMAGES[name.strip()]: value.strip().strip("\"'") for name, _, value in pairs if name.strip() in _IMAGES}
+
+
+def architectures(module: str) -> tuple[str, ...]:
+    """Return the architectures that a checkout's CMake takes; none where it takes what its compiler knows.
+
+    Newer ages refuse what they have no kernels for. Source: cpp/cmake/modules/cuda_configuration.cmake.
+    """
+    listed = re.search(r"\bset\(\s*ARCHITECTURES_WITH_KERNELS\s+([\d\s]+)\)", module)
+    refuses = re.search(r"is\s+not\s+supported\s+by\s+TensorRT", module)
+    return tuple(listed[1].split()) if listed and refuses else ()
 
 
 def modes(script: str) -> dict[str, dict[str, str]]:

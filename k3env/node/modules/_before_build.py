@@ -55,6 +55,8 @@ class Ground:
     """Hosts that the first configuration downloads from, and that can't be reached; a fetched directory would serve."""
     login_node: Optional[str] = None
     """Why this looks like a login node."""
+    architectures: tuple[str, ...] = ()
+    """Those that this checkout's CMake takes; none: it does not say."""
     requires_python: Optional[str] = None
     """What setup.py takes: ">=3.10, <4"; None: it does not say."""
     left_out: tuple[str, ...] = ()
@@ -66,8 +68,8 @@ class Ground:
 def problems(ground: Ground) -> tuple[Finding, ...]:
     """Return all that keeps a build from ending well, as failed findings."""
     rules = (
-        _image, _python, _gpus, _tools, _torch, _prompt, _writable, _sources, _pointers, _submodules, _space, _memory,
-        _egress, _offline, _login,
+        _image, _python, _architectures, _gpus, _tools, _torch, _prompt, _writable, _sources, _pointers, _submodules,
+        _space, _memory, _egress, _offline, _login,
     )  # fmt: skip
     return tuple(finding for rule in rules if (finding := rule(ground)) is not None)
 
@@ -110,6 +112,18 @@ def _takes(requires: Optional[str], python: str) -> bool:
         return requires is None or SpecifierSet(requires).contains(f"{python}.99", prereleases=True)
     except InvalidSpecifier:
         return True  # What pip says of it is told when it is asked.
+
+
+def _architectures(ground: Ground) -> Optional[Finding]:
+    if not ground.architectures or ground.arch in ("native", "all"):
+        return None
+    wrong = sorted(platforms.architectures(ground.arch) - set(ground.architectures))
+    if not wrong:
+        return None
+    return _problem(
+        "arch", f"architectures that this checkout has kernels for: {' '.join(ground.architectures)}", ground.arch,
+        "set trtllm_arch to 103-real (GB300, B300) or 100-real (GB200, B200)",
+    )  # fmt: skip
 
 
 def _gpus(ground: Ground) -> Optional[Finding]:

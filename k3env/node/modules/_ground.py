@@ -12,7 +12,7 @@ from k3env.k3 import ages
 from k3env.k3 import build as k3
 from k3env.k3.pins import is_protected, normalised
 from k3env.node import git_content, requirements
-from k3env.node.facts import egress, slurm_config, system
+from k3env.node.facts import asked, egress, slurm_config, system
 from k3env.node.facts.gpu import Gpu, gpus
 from k3env.node.facts.script import Script
 from k3env.node.facts.toolchain import Toolchain
@@ -68,6 +68,7 @@ def look(
         _own_torch(machine, wanted.repo, toolchain.python),
         _out_of_reach(machine, wanted, {**machine.environment, **environment}, toolchain.ways) if fetches else (),
         None if wanted.on_login_node else _login_node(machine),
+        asked.architectures(_text(machine, wanted.repo, k3.CUDA_MODULE)),
         _requires_python(machine, wanted.repo),
         git_content.left_out(machine, wanted.repo, (k3.CMAKE_LISTS, *k3.GUIDES)),
         _lacking(machine, wanted, {**machine.environment, **environment}, toolchain) if is_first else (),
@@ -91,15 +92,17 @@ def _needs(
 
 
 def _torch(machine: Machine, repo: str, python: str) -> Optional[str]:
-    path = os.path.join(repo, k3.REQUIREMENTS)
-    return requirements.line_of(machine, machine.text(path), "torch", python) if machine.is_file(path) else None
+    return requirements.line_of(machine, _text(machine, repo, k3.REQUIREMENTS), "torch", python)
 
 
 def _requires_python(machine: Machine, repo: str) -> Optional[str]:
-    path = os.path.join(repo, "setup.py")
-    text = machine.text(path) if machine.is_file(path) else ""
-    said = re.search(r"\bpython_requires\s*=\s*[\"']([^\"']*)[\"']", text)
+    said = re.search(r"\bpython_requires\s*=\s*[\"']([^\"']*)[\"']", _text(machine, repo, "setup.py"))
     return said[1] if said else None
+
+
+def _text(machine: Machine, repo: str, name: str) -> str:
+    path = os.path.join(repo, name)
+    return machine.text(path) if machine.is_file(path) else ""
 
 
 def _own_torch(machine: Machine, repo: str, python: str) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from k3env.node.facts.asked import asked, images, modes
+from k3env.node.facts.asked import architectures, asked, images, modes
 from tests.unit.node import ground
 from tests.unit.node.ground import commit
 
@@ -40,6 +40,21 @@ def test_the_environment_of_each_mode() -> None:
 @pytest.mark.parametrize("text", ["", "case x in\n", "MODE_ENV=1\n", "deep)\n", "\x00\n"])
 def test_a_script_without_modes(text: str) -> None:
     assert modes(text) == {}
+
+
+REFUSES = 'message(FATAL_ERROR "GPU ${A} is not supported by\\n  TensorRT-LLM.")'
+GPUS = [
+    (f"set(ARCHITECTURES_WITH_KERNELS\n    80\n    103\n    120)\n{REFUSES}", ("80", "103", "120")),
+    (f"set(ARCHITECTURES_WITH_KERNELS 80 86)\n{REFUSES}", ("80", "86")),
+    ("set(ARCHITECTURES_WITH_KERNELS 80 86 89 90 120)\nforeach(A IN LISTS ARCHITECTURES_WITH_KERNELS)\n", ()),
+    (f"set(ARCHITECTURES_WITH_KERNELS ${{X}})\n{REFUSES}", ()),
+    ("", ()),
+]
+
+
+@pytest.mark.parametrize(("module", "taken"), GPUS)
+def test_the_gpus_that_its_cmake_takes(module: str, taken: tuple[str, ...]) -> None:
+    assert architectures(module.replace("\\n", "\n")) == taken
 
 
 def test_the_images_by_cpu() -> None:

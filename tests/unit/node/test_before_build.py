@@ -117,6 +117,13 @@ BROKEN = [
     ),
     ("more jobs than memory", {"jobs": 72, "memory_bytes": 64 * GIB}, "memory", "64 GiB free", "set trtllm_jobs to 16"),
     (
+        "an architecture that the checkout has no kernels for",
+        {"arch": "103-real;121-real", "architectures": ("80", "103", "120")},
+        "arch",
+        "103-real;121-real",
+        "trtllm_arch",
+    ),
+    (
         "a Python that is too old",
         {"toolchain": replace(IMAGE, python="3.9"), "requires_python": ">=3.10, <4"},
         "python",
@@ -170,6 +177,8 @@ HARMLESS = [
     ("the script fetches its submodules", {"submodules_missing": ("3rdparty/x",)}),
     ("torch in an environment, asked with --yes", {"venv_torch": True}),
     ("no torch at all is another's matter", {"toolchain": replace(IMAGE, packages={"torch": None})}),
+    ("an architecture that the checkout has kernels for", {"architectures": ("80", "103", "120")}),
+    ("all that it has kernels for", {"arch": "all", "architectures": ("80", "103", "120")}),
     ("a Python that setup.py takes", {"requires_python": ">=3.10, <4"}),
     ("a word of setup.py that is none of versions", {"requires_python": "three"}),
     ("a local and alpha version counts", {"torch_requirement": "torch==2.12.0a0"}),
