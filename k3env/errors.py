@@ -17,16 +17,22 @@ K3Error
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Optional
 
 from k3env.protocol.finding import FAIL, Evidence, Finding
+from k3env.protocol.masking import bare
 
 LONGEST = 2000
 """Characters of what an error says in each of its parts: a value of someone's file may be of any length."""
 
 
-def _cut(text: Any) -> Any:
-    return f"{text[:LONGEST]}…" if text is not None and len(text) > LONGEST else text
+def _told(text: Any) -> Any:
+    """Return what may be told of a text: no password of a URL, and no more than anybody reads."""
+    if text is None:
+        return None
+    text = bare(text)
+    return f"{text[:LONGEST]}…" if len(text) > LONGEST else text
 
 
 class K3Error(Exception):
@@ -45,7 +51,7 @@ class K3Error(Exception):
         evidence: tuple[Evidence, ...] = (),
         id: Optional[str] = None,
     ) -> None:
-        message, expected, found, remedy = map(_cut, (message, expected, found, remedy))
+        message, expected, found, remedy = map(_told, (message, expected, found, remedy))
         super().__init__(message)
         self.finding = Finding(
             id=id or self.id,
@@ -56,7 +62,7 @@ class K3Error(Exception):
             expected=expected,
             found=found,
             remedy=remedy,
-            evidence=evidence,
+            evidence=tuple(replace(item, excerpt=bare(item.excerpt)) for item in evidence),
         )
 
 

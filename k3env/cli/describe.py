@@ -71,6 +71,13 @@ def describe(**raw: Any) -> int:
     repo = raw.pop("repo", None)
     options = parse(raw)
     if repo is not None:
+        if not str(repo).strip():
+            from k3env.errors import UsageError
+
+            raise UsageError(
+                "--repo names no checkout", expected="--repo PATH", found="an empty text",
+                remedy="see whether the shell's variable that stands there is set; or say --hosts instead",
+            )  # fmt: skip
         return _describe_checkout(str(repo), options)
     found = list(_described(options))
     if options.output == "json":

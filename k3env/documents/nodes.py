@@ -10,6 +10,7 @@ from typing import Any, Optional
 
 from k3env.errors import DocumentError
 from k3env.protocol.finding import printable
+from k3env.protocol.masking import bare
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +177,8 @@ def described(value: Any) -> str:
         return spelt(value)
     if isinstance(value, (int, float)):
         return f"the number {spelt(value)}"
-    shown = printable(str(value)).replace("\n", "\\n")
+    # Before it is cut: half a password is not recognised.
+    shown = bare(printable(str(value))).replace("\n", "\\n")
     if not shown:
         return "empty text"
     return f'the text "{shown[:57]}…"' if len(shown) > 60 else f'the text "{shown}"'

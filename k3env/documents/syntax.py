@@ -8,6 +8,7 @@ import yaml
 
 from k3env.documents.nodes import Position, problem
 from k3env.errors import DocumentError
+from k3env.protocol.masking import bare
 
 _UNQUOTED_TEMPLATE = re.compile(r"(^|[:\-,\[])\s+\{\{")
 _ADVICE = (
@@ -35,7 +36,7 @@ def explain(error: yaml.MarkedYAMLError, source: str, lines: list[str]) -> Docum
     if "\t" in _indent(line):
         return _tab(source, mark.line + 1, line)
     position = Position(source, mark.line + 1, mark.column + 1)
-    shown = line.strip()[:80]
+    shown = bare(line.strip())[:80]
     if _UNQUOTED_TEMPLATE.search(line):
         return problem(position, "a value that begins with {{ needs quotes", found=shown, remedy='write "{{ name }}"')
     if unended:

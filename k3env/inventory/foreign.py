@@ -8,6 +8,7 @@ from pathlib import PurePath
 
 from k3env.documents.nodes import Node, Position, problem
 from k3env.errors import DocumentError
+from k3env.protocol.masking import bare
 
 _INI = re.compile(r"\s*\[[^\[\]]+\]\s*([#;].*)?$|[^\s:]+\s+\w+=")
 _INI_SUFFIXES = (".ini", ".cfg", ".toml")
@@ -29,7 +30,7 @@ def refuse_text(source: str, data: bytes) -> None:
     first = next((line for line in lines if not line.lstrip().startswith(("#", ";"))), "")
     suffix = PurePath(source).suffix
     if suffix in _INI_SUFFIXES or _INI.match(first):
-        found = first.strip()[:60] or suffix
+        found = bare(first.strip())[:60] or suffix
         raise problem(
             position, "this looks like an INI inventory", expected=_EXPECTED, found=found, remedy=convert(source)
         )

@@ -15,6 +15,7 @@ from k3env.inventory import listing
 from k3env.inventory.commands import MAX_BYTES, Said, ask
 from k3env.inventory.tree import Tree
 from k3env.protocol.finding import Finding, printable
+from k3env.protocol.masking import bare
 
 TIMEOUT_S = 60.0
 """For one call of a program; one of a cloud asks many machines."""
@@ -74,7 +75,7 @@ def _printed(path: Path, arguments: Sequence[str], may_be_empty: bool = False) -
     if not text.strip():
         raise _wrong(said, source, f"{source} printed nothing", found="nothing")
     if text.lstrip()[:1] not in ("{", "["):
-        first = printable(text.strip().splitlines()[0])[:120]
+        first = bare(printable(text.strip().splitlines()[0]))[:120]
         raise _wrong(
             said,
             source,

@@ -91,7 +91,7 @@ def _from_text(option: str) -> dict[str, Node]:
         raise UsageError(
             f"{EXTRA} can't be read",
             expected="NAME=VALUE or @FILE",
-            found=option,
+            found=_unread(option),
             remedy="put values that are no text into a YAML file: --extra-vars @FILE",
         )
     second = _SECOND.search(value)
@@ -99,10 +99,18 @@ def _from_text(option: str) -> dict[str, Node]:
         raise UsageError(
             f"{EXTRA} {name} looks like several variables",
             expected="one variable for each --extra-vars",
-            found=option,
+            found=f"{name}=… {second.group(1)}=…",
             remedy=f"give {EXTRA} again for {second.group(1)}, or put the text into a YAML file: {EXTRA} @FILE",
         )
     return {name: Node(Text(value), Position(EXTRA))}
+
+
+def _unread(option: str) -> str:
+    """Say what was written, without values: any of them may be a password."""
+    if option.lstrip()[:1] in ("{", "["):
+        return f"a text that begins with {option.lstrip()[0]}"
+    name, equals, _ = option.partition("=")
+    return f"{name}=…" if equals else option
 
 
 def _from_file(path: str) -> dict[str, Node]:

@@ -10,12 +10,21 @@ from typing import Any, AnyStr
 MASK = "********"
 SHORTEST = 3
 """Characters of the shortest value that can be masked: a shorter one stands in every other word."""
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s'\"]*:[^/\s'\"]*(?=@)|(?<=http://)[^/@\s]+(?=@)|(?<=https://)[^/@\s]+(?=@)")
 _LINE = 6
 """Characters from which a line of a longer secret is one by itself."""
 _ENCODED = 4
 _TAIL = 8
 _OURS = frozenset(("id", "scope", "severity", "status"))
 """Keys whose values are words of ours alone: a secret that happens to be one of them must not break the reports."""
+
+
+def bare(text: str) -> str:
+    """Return a text without the passwords in its URLs; ssh's user name stays.
+
+    What a person wrote into a file or a command line is repeated to them, and read by others too.
+    """
+    return _CREDENTIALS.sub(MASK, text) if "@" in text else text
 
 
 class Mask:

@@ -196,6 +196,51 @@ def test_a_usage_error_s_document(site: Site) -> None:
     assert said.document["command"][-1] == f"hf_token={MASK}"
 
 
+URL = "http://me:hunter2@proxy"
+WRITTEN = [
+    '{"egress": "http://me:hunter2',
+    json.dumps({"egress": {"https_proxy": URL}}),
+    json.dumps({"hf_token": "hunter2"}),
+    f"egress={URL}",
+    f'egress={{"https_proxy": "{URL}"',
+    f"egress={{{{ {URL} }}}}",
+    f"egress=http://me:hunter2{'x' * 80}@proxy",
+    "egress=http://me:p@hunter2@proxy",
+    "egress=https://hunter2@proxy",
+    URL,
+    "egress.https_proxy=hunter2",
+    "trtllm_arch=1 hf_token=hunter2",
+    *(f"{name}={URL}" for name in ("gpus_per_node", "trtllm_commit", "container", "image_arch", "trtllm_jobs")),
+]
+
+
+@pytest.mark.parametrize("text", WRITTEN)
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_what_can_not_be_read_is_told_without_its_password(text: str, output: str, site: Site) -> None:
+    said = site.k3env("provision", "--hosts", "h", "--check", "--extra-vars", text, "--output", output)
+    shown_again = said.err if output == "text" else json.dumps(said.document["error"])
+    assert said.code == 1 and "hunter2" not in shown_again and "found" in shown_again
+
+
+BROKEN_FILES = [
+    f"egress: {{https_proxy: {URL}\n",
+    f"egress: {URL}: x\n",
+    f"trtllm_jobs: {URL}\n",
+    f"egress: {{{{ {URL} }}}}\n",
+    f"\tegress: {URL}\n",
+]
+
+
+@pytest.mark.parametrize("text", BROKEN_FILES)
+def test_nor_is_that_of_a_file_that_can_not_be_read(text: str, site: Site, tmp_path: Path) -> None:
+    (tmp_path / "vars.yml").write_text(text)
+    said = site.k3env("provision", "--hosts", "h", "--check", "--extra-vars", f"@{tmp_path}/vars.yml")
+    assert said.code == 1 and "vars.yml:1" in said.err and "hunter2" not in said.out + said.err, said.err
+    (tmp_path / "hosts.yml").write_text(f"all:\n  vars:\n    trtllm_repo: /r\n    {text.lstrip()}")
+    said = site.k3env("provision", "--hosts", "all", "--check", "--inventory", str(tmp_path / "hosts.yml"))
+    assert said.code == 1 and "hunter2" not in said.out + said.err, said.err
+
+
 @pytest.mark.parametrize("variable", ["trtllm_url", "flashinfer_url"])
 def test_a_password_in_a_url_of_the_main_job(variable: str, site: Site) -> None:
     """It is refused before anything is contacted, and not repeated."""

@@ -169,3 +169,10 @@ def test_a_guide_that_names_another_commit_than_the_variable(root: Path) -> None
     (root / "examples" / "kimi_k3" / "README.md").write_text(FORK.replace("b6cc", "0000"))
     told = " ".join(" ".join(lines(root)).split())
     assert "asks for the fork at 0000594918baf76c40c3a6236fd53f0f8fb9d2dc; flashinfer_commit is b6cc5949" in told
+
+
+@pytest.mark.parametrize("path", ["", "  "])
+def test_an_empty_path_is_told_as_such(path: str) -> None:
+    argv = [sys.executable, "-m", "k3env.cli", "describe", "--repo", path]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "--repo names no checkout" in done.stderr and "an empty text" in done.stderr
