@@ -26,6 +26,7 @@ _PIP = {
     "PIP_NO_INPUT": "1",
     "PIP_PROGRESS_BAR": "off",
     "PIP_NO_WARN_CONFLICTS": "1",
+    "PIP_NO_COMPILE": "1",  # What a build in isolation installs is used once.
     "PIP_ROOT_USER_ACTION": "ignore",
 }
 _GIT = {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1"}

@@ -17,20 +17,34 @@ from tests.unit.node.ground import wheel
 
 ARM = Target("aarch64", "3.12")
 PYPROJECT = '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n'
-PURE = (
-    "from setuptools import setup\nsetup(name='{name}', version='1.0', py_modules=['m'], install_requires=['tiny'])\n"
-)
-COMPILED = (
-    "from setuptools import setup, Extension\n"
-    "setup(name='{name}', version='1.0', ext_modules=[Extension('m', ['m.c'])])\n"
-)
+IN_TREE = '[build-system]\nrequires = ["builder"]\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+BACKEND = """import os, zipfile
+import builder
+STEM, INFO = "{name}-1.0", "{name}-1.0.dist-info"
+METADATA = "Metadata-Version: 2.1\\nName: {name}\\nVersion: 1.0\\nRequires-Dist: tiny\\n"
+WHEEL = "Wheel-Version: 1.0\\nGenerator: tests\\nRoot-Is-Purelib: true\\nTag: {tag}\\n"
+
+def prepare_metadata_for_build_wheel(directory, settings=None):
+    os.mkdir(os.path.join(directory, INFO))
+    with open(os.path.join(directory, INFO, "METADATA"), "w") as file:
+        file.write(METADATA)
+    return INFO
+
+def build_wheel(directory, settings=None, metadata=None):
+    file = STEM + "-{tag}.whl"
+    with zipfile.ZipFile(os.path.join(directory, file), "w") as archive:
+        for name, text in (("METADATA", METADATA), ("WHEEL", WHEEL), ("RECORD", "")):
+            archive.writestr(INFO + "/" + name, text)
+    return file
+"""
+"""A backend in the source itself: setuptools, in each of pip's isolated environments, would take seconds every time."""
 
 
-def source(directory: Path, name: str, setup: str) -> None:
-    """Write a source distribution."""
+def source(directory: Path, name: str, tag: str) -> None:
+    """Write a source distribution that becomes a wheel of this tag."""
     root = directory / f"{name}-1.0"
     root.mkdir(parents=True)
-    files = {"setup.py": setup.format(name=name), "pyproject.toml": PYPROJECT, "m.py": "", "m.c": "int x;\n"}
+    files = {"pyproject.toml": IN_TREE, "backend.py": BACKEND.format(name=name, tag=tag)}
     files["PKG-INFO"] = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
     for file, text in files.items():
         (root / file).write_text(text)
@@ -45,9 +59,9 @@ def renamed(path: Path, tag: str) -> None:
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory that is all there is to be had."""
+    """A directory that is all there is to be had; what builds is there by name alone."""
     place = tmp_path_factory.mktemp("index")
-    for name in ("pip", "tiny", "einops", "nvidia-nccl-cu13", "nvidia-ml-py", "x86-only"):
+    for name in ("pip", "tiny", "einops", "nvidia-nccl-cu13", "nvidia-ml-py", "x86-only", "setuptools", "builder"):
         wheel(place, name, "1.0")
     wheel(place, "arm-only", "1.0")
     wheel(place, "torch", "1.0", "nvidia-nccl-cu13", "nvidia-ml-py")
@@ -57,25 +71,24 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     renamed(wheel(place, "fast", "1.0"), "cp312-cp312-manylinux_2_28_aarch64")
     renamed(wheel(place, "fast", "2.0"), "cp312-cp312-manylinux_2_28_x86_64")
     renamed(wheel(place, "newer", "1.0"), "cp312-cp312-manylinux_2_99_aarch64")
-    source(place, "pure", PURE)
-    source(place, "compiled", COMPILED)
-    cache = place / "setuptools"
-    ground.run(
-        sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", cache, "setuptools<80", "wheel", "packaging"
-    )
-    for path in cache.iterdir():
-        path.rename(place / path.name)
+    source(place, "pure", "py3-none-any")
+    source(place, "compiled", f"cp{ground.VERSION.replace('.', '')}-none-linux_{os.uname().machine}")
     return place
+
+
+def _alone(patch: pytest.MonkeyPatch, links: Path) -> None:
+    """Let pip find this directory and nothing else."""
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        patch.delenv(name)
+    patch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    patch.setenv("PIP_NO_INDEX", "1")
+    patch.setenv("PIP_FIND_LINKS", str(links))
+    patch.setattr(sources, "TOOLS", ())  # a pip less, each time
 
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch, index: Path) -> None:
-    for name in [name for name in os.environ if name.startswith("PIP_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(index))
-    monkeypatch.setattr(sources, "TOOLS", ())  # a pip less, each time
+    _alone(monkeypatch, index)
 
 
 def fetched(directory: Path, *packages: str, requirements: str = "") -> Filled:
@@ -92,10 +105,24 @@ def names(filled: Filled) -> set[str]:
     return {item.name for item in filled.house.wheels}
 
 
-def test_markers_are_the_targets(tmp_path: Path) -> None:
-    found = fetched(tmp_path / "off", requirements="chooses\n")
-    assert {"chooses", "arm-only", "tiny"} <= names(found) and "x86-only" not in names(found)
-    assert found.missing == {}
+def _head(place: Path) -> str:
+    return ground.git(place / "upstream", "rev-parse", "HEAD")
+
+
+WANTED = "chooses\ntiny\nfla-core\ntorch\nnewer>=1\nno-such-package>=1\n"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, index: Path) -> tuple[Path, Filled]:
+    """What one checkout's requirements come to, among them some that are nowhere."""
+    place = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        _alone(patch, index)
+        return place, fetched(place / "off", requirements=WANTED)
+
+
+def test_markers_are_the_targets(whole: tuple[Path, Filled]) -> None:
+    assert {"chooses", "arm-only", "tiny"} <= names(whole[1]) and "x86-only" not in names(whole[1])
 
 
 def test_the_wheel_is_the_targets(tmp_path: Path) -> None:
@@ -103,11 +130,12 @@ def test_the_wheel_is_the_targets(tmp_path: Path) -> None:
     assert "fast-1.0-cp312-cp312-manylinux_2_28_aarch64.whl" in files, "2.0 is another processor's"
 
 
-@pytest.mark.parametrize("name", ["newer", "no-such-package"])
-def test_what_is_nowhere_is_named_and_the_rest_is_fetched(tmp_path: Path, name: str) -> None:
-    found = fetched(tmp_path / "off", requirements=f"tiny\n{name}>=1\n")
-    assert found.missing == {name: "no index has it for aarch64-3.12"} and "tiny" in names(found)
-    assert fetched(tmp_path / "off", requirements=f"tiny\n{name}>=1\n").missing == found.missing, "also another time"
+def test_what_is_nowhere_is_named_and_the_rest_is_fetched(whole: tuple[Path, Filled]) -> None:
+    place, found = whole
+    why = "no index has it for aarch64-3.12"
+    assert found.missing == {"newer": why, "no-such-package": why} and "tiny" in names(found)
+    asked = Asked(ARM, ((str(place / "upstream"), _head(place)),))
+    assert fill(str(place / "off"), asked).missing == found.missing, "also another time"
 
 
 def test_a_pure_source_becomes_a_wheel_and_another_stays(tmp_path: Path) -> None:
@@ -115,21 +143,15 @@ def test_a_pure_source_becomes_a_wheel_and_another_stays(tmp_path: Path) -> None
     files = {item.file for item in found.house.wheels}
     assert {"pure-1.0-py3-none-any.whl", "compiled-1.0.tar.gz"} <= files and "tiny" in names(found)
     assert list(found.house.source) == ["compiled"], "said by its name"
-    assert {"setuptools"} <= names(found), "which it needs to be built"
+    assert "builder" in names(found), "which it needs to be built"
 
 
-def test_what_the_image_brings_is_left_to_it(tmp_path: Path) -> None:
-    found = fetched(tmp_path / "off", requirements="fla-core\ntorch\n")
+def test_what_the_image_brings_is_left_to_it(whole: tuple[Path, Filled]) -> None:
+    place, found = whole
     assert found.house.image == ("nvidia-nccl-cu13", "torch")
     assert "nvidia-ml-py" in names(found), "not torch alone needs it"
-    whole = fill(
-        str(tmp_path / "all"), Asked(ARM, ((str(tmp_path / "upstream"), _head(tmp_path)),), image_packages=True)
-    )
-    assert {"torch", "nvidia-nccl-cu13"} <= names(whole)
-
-
-def _head(tmp_path: Path) -> str:
-    return ground.git(tmp_path / "upstream", "rev-parse", "HEAD")
+    asked = Asked(ARM, ((str(place / "upstream"), _head(place)),), image_packages=True)
+    assert {"torch", "nvidia-nccl-cu13"} <= names(fill(str(place / "all"), asked))
 
 
 def test_a_second_fetch_starts_no_pip_and_mends_what_was_broken(tmp_path: Path) -> None:
