@@ -142,7 +142,13 @@ def bench_noop(context):
     run(sys.executable, "-m", "tests.bench.noop")
 
 
+@task(auto_shortflags=False, name="build")
+def bench_build(context):
+    """Measure what downloads beside the compile save, on the sandbox's miniature, as a ratio."""
+    run(sys.executable, "-m", "tests.bench.build")
+
+
 ns = namespace()
 ns.add_task(test)
 ns.add_task(lint)
-ns.add_collection(Collection("bench", bench_agent, bench_preflight, bench_noop))
+ns.add_collection(Collection("bench", bench_agent, bench_preflight, bench_noop, bench_build))

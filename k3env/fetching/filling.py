@@ -20,11 +20,11 @@ from pathlib import Path
 from k3env.errors import TaskFailed, UsageError
 from k3env.fetching import conan, sources
 from k3env.fetching.commands import Commands
-from k3env.fetching.mirrors import Mirrors
 from k3env.fetching.target import Target
 from k3env.fetching.wheels import Wheels, digest, sound
 from k3env.node import offline
 from k3env.node.machine import Machine
+from k3env.node.mirrors import Mirrors
 from k3env.node.offline import ARCHIVES, CONAN, GITHUB, WHEELS, Archive, Conan, Fetched, Wheelhouse
 from k3env.protocol import codec
 

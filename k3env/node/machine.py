@@ -83,6 +83,7 @@ class Machine:
         self._on_facts: Optional[Callable[[dict[str, Any]], object]] = None
         self.compared = False
         self._on_commit: Optional[Callable[[], None]] = None
+        self._beside: Optional[Callable[[], contextlib.AbstractContextManager[object]]] = None
         self._told: Optional[dict[str, Any]] = None
         self._answers = answers
         self._memory: Optional[Memory] = None
@@ -319,6 +320,14 @@ class Machine:
         """
         if self._on_commit is not None:
             self._on_commit()
+
+    def on_beside(self, begin: Callable[[], contextlib.AbstractContextManager[object]]) -> None:
+        """Begin this beside what takes long and leaves the network idle."""
+        self._beside = begin
+
+    def beside(self) -> contextlib.AbstractContextManager[object]:
+        """Return a block, for what takes long, beside which later tasks' downloads come; it fails for none of them."""
+        return self._beside() if self._beside is not None else contextlib.nullcontext()
 
     def on_facts(self, tell: Callable[[dict[str, Any]], object], compared: bool = True) -> None:
         """Send facts here that this node tells; `compared`: somebody judges across nodes by them."""

@@ -34,6 +34,7 @@ from k3env.protocol.profile import Profile
 from k3env.protocol.secret import reveal, too_short
 
 if TYPE_CHECKING:
+    from k3env.node.ahead import Ahead, Download
     from k3env.node.privilege.lookout import Lookout
 
 UNFOLLOWED_S = 15.0
@@ -59,6 +60,8 @@ class Performer:
     """Processes of other users, by name, where this run is not root's."""
     memory: Memory = field(default_factory=Memory)
     """What was read since something was changed."""
+    later: tuple[dict[str, Any], ...] = ()
+    """The tasks that are still to come, as JSON; what they download may come while one is at work."""
     lookout: Optional[Lookout] = None
     """Who may look at everyone's processes, where this process gave up being root."""
     answers: int = field(default_factory=lambda: os.memfd_create("k3env-answers"))
@@ -84,7 +87,7 @@ class Performer:
         tasks = [task for task in plan["tasks"] if task.get("skip") is None]
         users = dict.fromkeys(task.get("become_user") or whole.user for task in tasks)
         named = tuple(user for user in users if user is not None)
-        made = cls(Start(**start), whole, secrets, run_dir, emit, cancel, unproven=named)
+        made = cls(Start(**start), whole, secrets, run_dir, emit, cancel, unproven=named, later=tuple(tasks))
         if made.mask:
             from k3env.node.stderr import Masked
 
@@ -98,6 +101,7 @@ class Performer:
 
     def perform(self, task: dict[str, Any]) -> dict[str, Any]:
         """Perform a task, JSON to JSON; whatever goes wrong becomes its result."""
+        self.later = tuple(item for item in self.later if item["id"] != task["id"])
         try:
             decoded: Task = codec.decode(Task, task)
         except codec.DecodeError as error:
@@ -145,11 +149,17 @@ class Performer:
 
         def order() -> dict[str, Any]:
             whole = {"plan": replace(self.plan, when_unfollowed=FINISH), "task": task, "start": self.start}
-            return {**codec.encode(whole), "secrets": self.secrets, "pending": self.pending}
+            later = [{**item, "become_user": None} for item in self._of_same_user(task)]
+            return {**codec.encode(whole), "secrets": self.secrets, "pending": self.pending, "later": later}
 
         with self._lookout(task) as lookout:
             work = users.Work(lambda emit: self._as(emit, lookout)._safely(task), order, self.others)
             return users.perform(name, work, self.emit, self.cancel)
+
+    def _of_same_user(self, task: Task) -> tuple[dict[str, Any], ...]:
+        """Return the later tasks whose user this task's is."""
+        user = task.become_user or self.plan.user
+        return tuple(item for item in self.later if (item.get("become_user") or self.plan.user) == user)
 
     def _as(self, emit: Emit, lookout: Optional[Lookout]) -> Performer:
         """Return this performer as another user, who remembers nothing."""
@@ -299,6 +309,8 @@ class Performer:
             return (), ()
         unseen = self._in_use(module, machine)
         self.emit(APPLYING, task.id, {"changes": codec.encode(changes), "module": task.module})
+        beside: list[Ahead] = []
+        machine.on_beside(lambda: self._beside(task, machine, beside))
         module.apply(machine, changes)
         left = module.changes(machine)
         if left:
@@ -310,7 +322,25 @@ class Performer:
                 remedy="see the task's log; run it again with --diff",
                 id="task.unproven",
             )
-        return changes, unseen
+        return changes, (*unseen, *(finding for ahead in beside for finding in ahead.failures))
+
+    def _beside(self, task: Task, machine: Machine, begun: list[Ahead]) -> AbstractContextManager[object]:
+        """Download what later tasks need while this one is at work."""
+        from k3env.node.ahead import Ahead
+
+        downloads = [item for later in self._of_same_user(task) for item in self._downloads(later)]
+        begun.append(Ahead(downloads, self.cancel, machine.progress))
+        return begun[-1]
+
+    def _downloads(self, later: dict[str, Any]) -> tuple[Download, ...]:
+        with suppress(codec.DecodeError, KeyError, ImportError, ValueError, K3Error, OSError):  # that task will say it
+            task: Task = codec.decode(Task, later)
+            module: Module = codec.decode(modules.find(task.module), reveal(task.parameters, self.secrets), task.module)
+            machine = self._machine(task)
+            machine.cancel = Cancel()
+            machine.on_progress(lambda text, fraction: None)
+            return module.ahead(machine)
+        return ()
 
     def _in_use(self, module: Module, machine: Machine) -> tuple[Finding, ...]:
         """Ask whether somebody serves from what is to be changed; in check mode a refusal is a warning."""

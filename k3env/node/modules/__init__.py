@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from k3env.node.names import within
 
 if TYPE_CHECKING:
+    from k3env.node.ahead import Download
     from k3env.node.machine import Machine
     from k3env.protocol.finding import Change, Finding
     from k3env.protocol.profile import Profile
@@ -50,6 +51,13 @@ class Module:
 
         Raises TaskFailed, with a remedy, when that can't be done.
         """
+
+    def ahead(self, machine: Machine) -> tuple[Download, ...]:
+        """Return what `apply` will download, and what may come beforehand while another task computes.
+
+        It is asked for while an earlier task is at work, and changes nothing itself.
+        """
+        return ()
 
     def reasons(self, machine: Machine) -> tuple[str, ...]:
         """Return what was looked at and found right, where nothing differs: short, a fact each. It changes nothing."""

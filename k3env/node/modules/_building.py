@@ -90,7 +90,8 @@ class Work:
         self._refuse_ground(found, toolchain)
         arguments = self._arguments(found, toolchain)
         self.machine.make(os.path.join(self.root, manifest.DIRECTORY, "dg_cache"))
-        self._take("build TensorRT LLM", (self._python(), k3.SCRIPT, *arguments))
+        with self.machine.beside():
+            self._take("build TensorRT LLM", (self._python(), k3.SCRIPT, *arguments))
         wanted = ages.environment(version, self.root)
         if not self.machine.is_dir(wanted):
             raise TaskFailed(

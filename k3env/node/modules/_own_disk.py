@@ -49,10 +49,8 @@ def of(machine: Machine, root: str, container: Container, given: Mapping[str, st
     """
     table = mounts.mounts(machine)
     caches = {}
-    far = _is_far(machine, table, root)
-    base = f"{BASE}/k3env-build-{os.geteuid()}"
-    if not _is_near(machine, table, BASE):
-        far, base = False, ""
+    base = _base(machine, table)
+    far = bool(base) and _is_far(machine, table, root)
     own = _conan.configured(machine)
     conan = own or os.path.join(root, manifest.DIRECTORY, "conan")
     for name, where in {_conan.VARIABLE: conan, **_usual(machine, container)}.items():
@@ -66,6 +64,11 @@ def of(machine: Machine, root: str, container: Container, given: Mapping[str, st
     more = [base] if is_used else []
     more += [own] if own is not None and caches.get(_conan.VARIABLE) == own else []
     return OwnDisk(caches, mounted(container, *more))
+
+
+def base(machine: Machine) -> str:
+    """Return this user's directory for builds on the node's own disk; "" where there is no such disk."""
+    return _base(machine, mounts.mounts(machine))
 
 
 def mounted(container: Container, *paths: str) -> Container:
@@ -84,6 +87,10 @@ def refuse_far(machine: Machine, build_root: str) -> None:
             expected="a directory on a disk of the node itself", found=f"{mount.fstype} at {mount.point}",
             remedy="set build_root to a local directory, or leave it out", id="trtllm.build_root",
         )  # fmt: skip
+
+
+def _base(machine: Machine, table: tuple[mounts.Mount, ...]) -> str:
+    return f"{BASE}/k3env-build-{os.geteuid()}" if _is_near(machine, table, BASE) else ""
 
 
 def _usual(machine: Machine, container: Container) -> dict[str, Optional[str]]:

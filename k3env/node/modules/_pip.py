@@ -52,13 +52,15 @@ class Pip:
     container: Container
     environment: Mapping[str, str]
     inactivity_s: float
+    find_links: tuple[str, ...] = ()
+    """More places with wheels, which came beforehand."""
 
     def install(self, title: str, *arguments: str, cwd: Optional[str] = None) -> None:
         """Install.
 
         Raises TaskFailed with the log's path, its tail, and what it means.
         """
-        _steps.take(self.machine, self._step(title, ("install", *arguments), cwd))
+        _steps.take(self.machine, self._step(title, ("install", *self._places(), *arguments), cwd))
 
     def resolution(self, title: str, *arguments: str, cwd: Optional[str] = None) -> dict[str, str]:
         """Return what an installation would install, name to version, without doing it.
@@ -68,7 +70,8 @@ class Pip:
         report = os.path.join(self.root, manifest.DIRECTORY, f"resolution-{os.getpid()}.json")
         self.machine.make(os.path.dirname(report))
         try:
-            _steps.take(self.machine, self._step(title, ("install", "--dry-run", "--report", report, *arguments), cwd))
+            words = ("install", "--dry-run", "--report", report, *self._places(), *arguments)
+            _steps.take(self.machine, self._step(title, words, cwd))
             installs = json.loads(self.machine.read(report, 1 << 28))["install"]
         finally:
             with contextlib.suppress(FileNotFoundError):
@@ -101,6 +104,9 @@ class Pip:
         if self.container.engine != "none" and self.venv.system_site_packages:
             see_image(self.machine, self.root, self.container, self._all())
 
+    def _places(self) -> tuple[str, ...]:
+        return tuple(word for path in self.find_links for word in ("--find-links", path))
+
     def _step(self, title: str, arguments: tuple[str, ...], cwd: Optional[str]) -> _steps.Step:
         return _steps.Step(
             title=title,
@@ -126,14 +132,19 @@ class Pip:
 
         Raises Refused for a password in it that pip would show to everybody.
         """
-        merged = {**self.machine.environment, **self.environment}
-        shown = next((name for name in INDEXES if has_credentials(merged.get(name, ""))), None)
-        if shown is not None:
-            raise Refused(
-                f"{shown} holds a name and password: {NETRC}", expected="a URL without them", found=f"one in {shown}",
-                remedy="put them into ~/.netrc, or let $NETRC name such a file", id="pip.credentials",
-            )  # fmt: skip
+        refuse_credentials(self.machine, self.environment)
         return {**ENVIRONMENT, **self.environment}
+
+
+def refuse_credentials(machine: Machine, environment: Mapping[str, str]) -> None:
+    """Raise Refused for a password in pip's environment that pip would show to everybody."""
+    merged = {**machine.environment, **environment}
+    shown = next((name for name in INDEXES if has_credentials(merged.get(name, ""))), None)
+    if shown is not None:
+        raise Refused(
+            f"{shown} holds a name and password: {NETRC}", expected="a URL without them", found=f"one in {shown}",
+            remedy="put them into ~/.netrc, or let $NETRC name such a file", id="pip.credentials",
+        )  # fmt: skip
 
 
 def see_image(machine: Machine, root: str, container: Container, environment: Mapping[str, str]) -> None:

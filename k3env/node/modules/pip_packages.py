@@ -18,6 +18,7 @@ from k3env.protocol.finding import Change, Finding
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
+    from k3env.node.ahead import Download
     from k3env.node.facts.packages import Sites
     from k3env.node.facts.venv import Venv
     from k3env.node.machine import Machine
@@ -134,12 +135,15 @@ class PipPackages(Module):
             self._install(machine)
 
     def _install(self, machine: Machine) -> None:
+        from k3env.node.modules import _ahead
         from k3env.node.modules._pip import record_versions, usable
 
         venv = usable(self._venv(machine), self._where(machine) or f"of {self.root}")
         pip = self._pip(machine, venv, own_cache=True)
         pip.see_image()
         pending = self._pending(machine, venv)
+        ready = _ahead.ready(machine, (item.needed for item in pending), self.root) if self.offline is None else None
+        pip = ready.around(pip) if ready is not None else pip
         self._refuse_moves(pip, tuple(item.needed for item in pending))
         for flag in FLAGS:
             texts = [for_pip(item.needed) for item in pending if item.flag == flag]
@@ -148,6 +152,14 @@ class PipPackages(Module):
         if not self.no_deps:
             self._complete(pip, tuple(item.needed for item in pending if item.flag))
         record_versions(machine, self.root, self._sites(machine, venv))
+        if ready is not None:
+            ready.remove()
+
+    def ahead(self, machine: Machine) -> tuple[Download, ...]:
+        """Return the repositories with their submodules, and the wheels, that are to be downloaded."""
+        from k3env.node.modules import _ahead
+
+        return _ahead.downloads(self, machine) if self._is_asked_for(machine) else ()
 
     def reasons(self, machine: Machine) -> tuple[str, ...]:
         """Return which packages are there, and from where."""

@@ -103,6 +103,7 @@ def _perform(order: dict[str, Any], answers: int) -> None:
         performer = Performer.begin(order["start"], order["plan"], order["secrets"], "", say, cancel)
         performer.answers = answers
         performer.pending = bool(order["pending"])
+        performer.later = tuple(order["later"])
         say(RESULT, None, codec.encode(performer.here(codec.decode(Task, order["task"]))))
         code = 0
     except Exception:

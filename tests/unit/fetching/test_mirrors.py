@@ -15,9 +15,9 @@ import pytest
 
 from k3env.errors import Refused, TaskFailed
 from k3env.fetching import Asked, Target, fill
-from k3env.fetching.mirrors import absolute, relative
 from k3env.node import offline
 from k3env.node.machine import Machine
+from k3env.node.mirrors import absolute, relative
 from k3env.node.modules.git_checkout import GitCheckout
 from k3env.node.offline import Fetched, Mirror, Wheelhouse
 from tests.unit.fetching import served
@@ -169,7 +169,7 @@ def test_what_was_cut_off_is_not_believed(tmp_path: Path) -> None:
 
 def test_tags_and_branches_become_commits(site: Site, tmp_path: Path) -> None:
     from k3env.fetching.commands import Commands
-    from k3env.fetching.mirrors import Mirrors
+    from k3env.node.mirrors import Mirrors
 
     mirrors = Mirrors(Commands(str(site.directory)), {mirror.url: mirror for mirror in site.seen.mirrors})
     assert mirrors.at_revision(f"{site.url}/TensorRT-LLM", "v1") == site.commits["first"]

@@ -6,18 +6,65 @@ import os
 import posixpath
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Optional
 from urllib.parse import quote, urlsplit
 
 from k3env.errors import TaskFailed
-from k3env.fetching.commands import Commands
 from k3env.node import git
+from k3env.node.machine import Machine
+from k3env.node.modules import _steps
 from k3env.node.offline import GIT, Mirror
 
+if TYPE_CHECKING:
+    from k3env.node.process import Completed
+
+INACTIVITY_S = 600.0
+LOGS = "logs"
+_ENVIRONMENT = {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1"}
 NAMED = "refs/k3env"
 _SERVES = ("uploadpack.allowFilter", "uploadpack.allowAnySHA1InWant")
 _PART = ".part"
+
+
+@dataclass(frozen=True)
+class Commands:
+    """What runs the commands that fill a directory, with their log in it."""
+
+    directory: str
+    machine: Machine = field(default_factory=Machine)
+
+    def git(self, title: str, *arguments: str) -> None:
+        """Run git.
+
+        Raises TaskFailed.
+        """
+        self.take(title, ("git", *arguments), "git", _ENVIRONMENT)
+
+    def ask(self, repository: str, *arguments: str) -> Completed:
+        """Return what git says of a repository."""
+        words = ("git", "-C", repository, *arguments)
+        return self.machine.run(words, timeout_s=120.0, environment=_ENVIRONMENT)
+
+    def answer(self, repository: str, *arguments: str) -> str:
+        """Return what git says of a repository.
+
+        Raises TaskFailed.
+        """
+        done = self.ask(repository, *arguments)
+        if not done.ok:
+            raise _steps.failed(self.machine, _steps.Step(f"read {repository}", ("git", *arguments), "git"), done)
+        return done.text
+
+    def take(self, title: str, words: Sequence[str], tool: str, environment: Mapping[str, str]) -> None:
+        """Run a long command.
+
+        Raises TaskFailed.
+        """
+        logs = os.path.join(self.directory, LOGS)
+        step = _steps.Step(title, words, tool, environment=environment, inactivity_s=INACTIVITY_S, logs=logs)
+        _steps.take(self.machine, step)
 
 
 @dataclass
@@ -25,8 +72,10 @@ class Mirrors:
     """The mirrors of a directory."""
 
     commands: Commands
-    known: dict[str, Mirror]
+    known: dict[str, Mirror] = field(default_factory=dict)
     """By URL, those that an earlier fetch finished."""
+    lfs: bool = True
+    """Whether files of Git LFS belong to a commit."""
     made: dict[str, Mirror] = field(default_factory=dict)
 
     def whole(self, url: str, commit: str) -> str:
@@ -39,7 +88,8 @@ class Mirrors:
         is_there = found is not None and commit in found.commits and self.has(path, commit)
         if not is_there:
             self._fetch(url, path, commit)
-            self._lfs(path, commit)
+            if self.lfs:
+                self._lfs(path, commit)
         for inner, at in self._submodules(url, path, commit):
             self.whole(inner, at)
         self._note(url, commit)
@@ -64,7 +114,7 @@ class Mirrors:
         self.whole(url, commit)
         return commit
 
-    def read(self, path: str, commit: str, name: str) -> str | None:
+    def read(self, path: str, commit: str, name: str) -> Optional[str]:
         """Return a file of a commit as text, or None where it has none."""
         done = self.commands.ask(path, "cat-file", "blob", f"{commit}:{name}")
         return done.text if done.ok else None
@@ -81,7 +131,7 @@ class Mirrors:
         found = self.made.get(url) or self.known.get(url) or Mirror(git.shown(url), relative(url), ())
         self.made[url] = replace(found, commits=tuple(sorted({*found.commits, commit})))
 
-    def _resolved(self, path: str, revision: str) -> str | None:
+    def _resolved(self, path: str, revision: str) -> Optional[str]:
         if not os.path.isdir(path):
             return None
         for name in (f"refs/tags/{revision}", f"refs/heads/{revision}"):
