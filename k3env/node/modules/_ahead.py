@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING
 
 from k3env.errors import K3Error, Refused
 from k3env.k3 import build as k3
-from k3env.k3.build import GIB
 from k3env.node import git
 from k3env.node.ahead import Download
 from k3env.node.container import wrap
 from k3env.node.facts import interpreter
 from k3env.node.mirrors import Commands, Mirrors
-from k3env.node.modules import _around, _before_build, _own_disk
+from k3env.node.modules import _around, _own_disk, _room
 from k3env.node.modules._pip import ENVIRONMENT, refuse_credentials
 from k3env.node.offline import Fetched, Mirror, Offline
 from k3env.node.requirements import commit_of, for_pip, parse
@@ -37,8 +36,8 @@ if TYPE_CHECKING:
     from k3env.node.modules.pip_packages import PipPackages
 
 DIRECTORY, DONE, WHEELS = "ahead", "done.json", "wheels"
-BYTES = 4 * GIB
-"""What must be free for a download: FlashInfer with CUTLASS and spdlog is below 2 GiB, and pip's clone is another."""
+BYTES, INODES = 4 * k3.GIB, 50_000
+"""What must be free for a download: FlashInfer's mirrors and pip's clone of them, with room to spare."""
 KEPT_S = 86400.0
 """How long what no task has used is left for a next run, seconds."""
 
@@ -85,15 +84,19 @@ def downloads(module: PipPackages, machine: Machine) -> tuple[Download, ...]:
     base = _base(machine)
     if module.offline is not None or not base:
         return ()
-    found, room = [], BYTES + _taken(machine, module.root, base)
+    found, needs = [], _needs(machine, module.root, base)
     for needed in map(parse, module.packages):
         commit, place = commit_of(needed), _place(base, needed, module.root)
+        kind: type[_Bring]
         if needed.marker is not None or machine.is_file(os.path.join(place, DONE)):
             continue
         if commit is not None and not git.is_local(_url(needed)):
-            found.append(Download(f"{needed.name} at {commit[:12]}", machine, _Repository(needed, place, module, room)))
+            what, kind = f"{needed.name} at {commit[:12]}", _Repository
         elif needed.url is None and not module.no_index:
-            found.append(Download(for_pip(needed), machine, _Wheel(needed, place, module, room)))
+            what, kind = for_pip(needed), _Wheel
+        else:
+            continue
+        found.append(Download(what, machine, kind(needed, place, module, needs)))
     return tuple(found)
 
 
@@ -121,8 +124,8 @@ class _Bring:
     needed: Requirement
     place: str
     module: PipPackages
-    room: int
-    """What must be free, bytes."""
+    needs: tuple[_room.Need, ...]
+    """What must be free, this first."""
 
     def __call__(self, machine: Machine) -> None:
         """Bring it into its place; raises K3Error or OSError where that can't be done."""
@@ -138,14 +141,12 @@ class _Bring:
         raise NotImplementedError
 
     def _refuse_narrow(self, machine: Machine) -> None:
-        """Raise Refused where there is no room beside what a build may take."""
-        above = os.path.dirname(self.place)
-        free = machine.space(above).free_bytes
-        if free < self.room:
+        """Raise Refused where there is no room beside what a build takes."""
+        room = next(room for room in _room.look(machine, self.needs) if self.needs[0] in room.needs)
+        if room.short is not None:
             raise Refused(
-                f"{above} has {free / GIB:.1f} GiB free, and {self.room // GIB} are wanted, for it and for the build",
-                expected=f"{self.room // GIB} GiB free", found=f"{free / GIB:.1f} GiB", remedy="make room",
-                id="ahead.space",
+                f"room is left to the build: {room.wanted} are wanted, and there are {room.short}",
+                expected=f"{room.wanted}", found=room.short, remedy="make room", id="ahead.space",
             )  # fmt: skip
 
 
@@ -184,12 +185,13 @@ class _Wheel(_Bring):
         return ()
 
 
-def _taken(machine: Machine, root: str, base: str) -> int:
-    """Return what a build may still take of the filesystem that the downloads come to, bytes."""
-    is_first = not machine.is_file(os.path.join(root, k3.CMAKE_CACHE))
-    compiles = is_first and machine.is_file(os.path.join(root, k3.CMAKE_LISTS))
-    is_same = compiles and os.stat(root).st_dev == os.stat(os.path.dirname(os.path.dirname(base))).st_dev
-    return _before_build.FIRST_BYTES if is_same else 0
+def _needs(machine: Machine, root: str, base: str) -> tuple[_room.Need, ...]:
+    """Return what a download takes, and what the build beside it still does, if that compiles."""
+    own = _room.Need(base, "downloads", BYTES, INODES)
+    if not machine.is_file(os.path.join(root, k3.CMAKE_LISTS)):
+        return (own,)
+    compiled = machine.is_file(os.path.join(root, k3.CMAKE_CACHE))
+    return (own, *_room.needs(root, None, (), compiled=compiled, made=compiled))
 
 
 def _base(machine: Machine) -> str:

@@ -276,14 +276,20 @@ def test_no_room_is_taken_from_the_build(node: Node, upstream: Upstream, monkeyp
     monkeypatch.setattr(Machine, "space", lambda machine, path: Space(free[0], 1 << 30))
     (build,) = node.run(node.build(), node.packages("1.2", upstream.kernels))[:1]
     (finding,) = build["findings"]
-    assert build["status"] == "changed" and "4 are wanted" in finding["message"]
-    assert [path.name for path in node.ahead.iterdir()] == []
-    # Where a compilation is still to come on the same filesystem, its room is left to it.
+    assert build["status"] == "changed" and "room is left to the build" in finding["message"]
+    assert list(node.ahead.iterdir()) == []
+
+
+def test_a_build_that_compiles_has_its_room_left_to_it(node: Node) -> None:
+    machine, base = Machine(environment=node.environment), str(node.ahead)
+    assert [need.what for need in _ahead._needs(machine, str(node.repo), base)] == ["downloads"]
     (node.repo / "cpp/CMakeLists.txt").write_text("")
-    machine = Machine(environment=node.environment)
-    assert _ahead._taken(machine, str(node.repo), str(node.ahead)) == 0, "it is configured already"
-    next(node.repo.rglob("CMakeCache.txt")).unlink()
-    assert _ahead._taken(machine, str(node.repo), str(node.ahead)) == _ahead._before_build.FIRST_BYTES
+    own, *first = _ahead._needs(machine, str(node.repo), base)
+    (node.repo / "cpp/build").mkdir()
+    (node.repo / "cpp/build/CMakeCache.txt").write_text("")
+    again = _ahead._needs(machine, str(node.repo), base)[1:]
+    assert (own.path, own.size) == (base, _ahead.BYTES)
+    assert sum(need.size for need in first) > sum(need.size for need in again) > 0
 
 
 def test_what_was_cut_off_or_is_not_ours_is_not_used(node: Node, upstream: Upstream) -> None:
