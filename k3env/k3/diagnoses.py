@@ -15,7 +15,7 @@ from typing import Optional
 from k3env.k3.diagnoses_build import BUILD
 from k3env.k3.diagnoses_container import CONTAINER
 from k3env.k3.diagnoses_enroot import ENROOT
-from k3env.k3.diagnoses_git import GIT
+from k3env.k3.diagnoses_git import GIT, GIT_ALONE
 from k3env.k3.diagnoses_pip import PIP
 from k3env.k3.diagnoses_run import RUN
 from k3env.k3.diagnoses_system import SYSTEM
@@ -34,7 +34,7 @@ def diagnose(tool: str, output: str) -> Optional[Match]:
     """Return what the output of a failed `build`, `pip`, `git`, `enroot`, `container` or `run` means, or None."""
     lines = list(_lines(output))
     telling = [line for line in lines if not _HARMLESS.search(line)]
-    for row in (row for name in _LOOKED_UP[tool] for row in TABLES[name]):
+    for row in _LOOKED_UP[tool]:
         if row.also and not any(re.search(row.also, line) for line in telling):
             continue
         pattern = re.compile(row.pattern)
@@ -93,7 +93,7 @@ def _joined(lines: Iterator[str]) -> Iterator[str]:
 _CONTROL = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
 # BuildKit's "#25 474.9 ", a time, srun's "12: ", torch's "[rank3]:", pyxis' words before those of enroot.
 _BEFORE = re.compile(
-    r"^(#\d+ )?(\d+\.\d+ (?=\S| +\S))?(\[?\d{4}-\d\d-\d\dT[\d:.,]+(Z|[+-]\d\d:?\d\d)?\]? ?)?(\d+: (?!\d))?"
+    r"^(#\d+ )?(\d+\.\d+ (?=\S| +\S))?(\[?\d{4}-\d\d-\d\dT[\d:.,]+(Z|[+-]\d\d:?\d\d)?\]?:? ?)?(\d+: (?!\d))?"
     r"(\[rank\d+\]: ?)?(slurmstepd: (error: )?pyxis: +)?"
 )
 _FRAME = re.compile(r"^\s*([│|\u00d7╰─>]+ )+(?=\S)|[ \t│]+$")
@@ -138,18 +138,18 @@ _PASSED_ON = re.compile(
 TABLES = {
     "build": BUILD,
     "pip": PIP,
-    "git": GIT,
+    "git": (*GIT, *GIT_ALONE),
     "enroot": ENROOT,
     "container": CONTAINER,
     "run": RUN,
     "system": SYSTEM,
 }
 _LOOKED_UP = {
-    "build": ("container", "build", "pip", "git", "system"),
-    "pip": ("container", "pip", "build", "git", "system"),
-    "git": ("git", "system"),
-    "enroot": ("enroot", "container", "system"),
-    "container": ("container", "system"),
-    "run": ("container", "run", "build", "pip", "git", "system"),
-    "system": ("system",),
+    "build": (*CONTAINER, *BUILD, *PIP, *GIT, *SYSTEM),
+    "pip": (*CONTAINER, *PIP, *BUILD, *GIT, *SYSTEM),
+    "git": (*GIT, *GIT_ALONE, *SYSTEM),
+    "enroot": (*ENROOT, *CONTAINER, *SYSTEM),
+    "container": (*ENROOT, *CONTAINER, *SYSTEM),
+    "run": (*ENROOT, *CONTAINER, *RUN, *BUILD, *PIP, *GIT, *SYSTEM),
+    "system": SYSTEM,
 }

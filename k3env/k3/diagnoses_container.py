@@ -95,7 +95,8 @@ CONTAINER = (
     Diagnosis(
         "container.credentials",
         r"unauthorized: |denied: (requested access|access forbidden|Your |403)|no basic auth credentials"
-        r"|(requesting|reading) .*(unauthorized|denied)\b|unable to retrieve auth token"
+        r"|(requesting|reading) .*(unauthorized|denied)\b|unable to retrieve auth token|fetch (oauth|anonymous) token"
+        r"|failed to authorize"
         r"|status: 40[13] (Unauthorized|Forbidden)",
         "the registry does not give this image to this user",
         "log in as the user who runs this: `docker login nvcr.io`, `podman login nvcr.io`, name $oauthtoken, the API "
@@ -103,8 +104,16 @@ CONTAINER = (
         "docker's and podman's own words",
     ),
     Diagnosis(
+        "container.cgroup",
+        r"(OCI runtime|crun|runc).*cgroup|cgroup.*([Pp]ermission denied|[Rr]ead-only file system)|sd-bus call"
+        r"|dial unix /run/user/\d+/bus",
+        "the engine may not use control groups here",
+        "run it in a session of its own (`loginctl enable-linger USER`), or with `--cgroups=disabled`, or use enroot",
+        "podman's troubleshooting.md",
+    ),
+    Diagnosis(
         "container.runtime_dir",
-        r"cannot create directory '[^']*enroot[^']*': |couldn't mkdir /run/pyxis|mkdir /run/user/\d+: permission denied"
+        r"cannot create directory '[^']*enroot[^']*': |couldn't mkdir /run/pyxis|mkdir /run/\S+: permission denied"
         r"|creating runtime (static files )?directory|creating tmpdir: mkdir /run/|XDG_RUNTIME_DIR .*(not set"
         r"|not owned)"
         r"|couldn't mkdir \S*pyxis",
@@ -151,19 +160,27 @@ CONTAINER = (
         "docker's, podman's and enroot's own words",
     ),
     Diagnosis(
+        "container.pyxis",
+        r"unrecognized option '--container-|spank_pyxis\.so.*(not found|Incompatible|No such file)",
+        "this Slurm has no pyxis, or it does not load",
+        "see plugstack.conf and the check system.pyxis; without pyxis start enroot itself",
+        "NVIDIA/pyxis, its wiki",
+    ),
+    Diagnosis(
+        "container.policy",
+        r"is rejected by policy",
+        "this node's policy takes no images from that registry",
+        "see /etc/containers/policy.json, and ~/.config/containers/policy.json",
+        "containers/podman#9114",
+    ),
+    Diagnosis(
         "container.image",
         r"Unable to find image|manifest unknown|pull access denied|No such file or directory: .*\.sqsh"
         r"|\[ERROR\] No such (file or directory|container)|initializing source docker://|not found: manifest"
-        r"|a container with name \S+ does not exist|name unknown|short-name .* did not resolve",
+        r"|a container with name \S+ does not exist|name unknown|invalid reference format"
+        r"|short-name .* did not resolve",
         "the container image is not there",
         "see that `container.image` names an image that this node can pull, or a .sqsh path that it sees",
         "docker's, podman's and enroot's own words; NVIDIA/enroot #249",
-    ),
-    Diagnosis(
-        "container.memory_cgroup",
-        r"(OCI runtime|crun|runc).*cgroup",
-        "the engine may not use control groups here",
-        "run it in a session of its own (`loginctl enable-linger USER`), or with `--cgroups=disabled`, or use enroot",
-        "podman's troubleshooting.md",
     ),
 )

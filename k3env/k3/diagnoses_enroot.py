@@ -13,6 +13,13 @@ ENROOT = (
         "NVIDIA/enroot #10, #30, #44, #69, #141",
     ),
     Diagnosis(
+        "enroot.reference",
+        r"registry-1\.docker\.io/v2/[\w-]+\.[\w.-]+(:\d+)?/",
+        "the registry in the image's name has no `#` behind it, so Docker Hub was asked",
+        "write docker://REGISTRY#IMAGE:TAG, for pyxis REGISTRY#IMAGE:TAG",
+        "NVIDIA/pyxis#39; NVIDIA/enroot#8",
+    ),
+    Diagnosis(
         "enroot.credentials",
         r"returned error code: 40[13]\b",
         "the registry does not give this image to this user",
@@ -21,8 +28,15 @@ ENROOT = (
         "NVIDIA/enroot #161, its doc/cmd/import.md",
     ),
     Diagnosis(
+        "enroot.answer",
+        r"Could not process JSON input",
+        "the registry, or a proxy before it, answered with something else than a manifest: mostly it refuses",
+        "see credentials, and https_proxy; old tokens lie in ~/.cache/enroot/.tokens.*: remove them",
+        "NVIDIA/enroot #18, #143",
+    ),
+    Diagnosis(
         "enroot.no_image",
-        r"returned error code: 404\b|Invalid image reference",
+        r"returned error code: 404\b|Invalid image reference|\[ERROR\] Invalid argument: ",
         "there is no such image or tag",
         "see source: docker://REGISTRY#IMAGE:TAG, with `#` behind the registry",
         "NVIDIA/enroot, src/docker.sh",
@@ -36,29 +50,29 @@ ENROOT = (
     ),
     Diagnosis(
         "enroot.disk",
-        r"(?<!user namespace: )No space left on device|Disk quota exceeded",
+        r"Write failed because|(Cannot write|mkdir|tar): .*(No space left on device|Disk quota exceeded)"
+        r"|FATAL ERROR.*(No space|quota)",
         "no room, where layers are unpacked or where the image is written",
         "set temp to a larger local disk: three times the image is needed; see `df -h` and the quota of path",
         "NVIDIA/enroot #83, #187; NVIDIA/pyxis #53",
     ),
     Diagnosis(
         "enroot.checksum",
-        r"Checksum mismatch",
+        r"^(\[ERROR\] )?Checksum mismatch",
         "a layer came broken",
         "run it again; see what stands between this node and the registry",
         "NVIDIA/enroot, src/docker.sh",
     ),
     Diagnosis(
         "enroot.tool",
-        r"Command not found:|(enroot-\w+|jq|curl|parallel|zstd|unsquashfs|mksquashfs|squashfuse"
-        r"|fuse-overlayfs): command not found",
+        r"\[ERROR\] Command not found:|enroot-\w+: command not found",
         "a program that enroot imports with is missing",
         "install it: curl, jq, parallel, zstd, squashfs-tools, and all of enroot's own packages; for dockerd:// docker",
         "NVIDIA/enroot, src/common.sh; NVIDIA/pyxis #8",
     ),
     Diagnosis(
         "enroot.egress",
-        r"Could not resolve host|Failed to connect to|Connection timed out|Could not connect",
+        r"curl: \((5|6|7|28|35|52|56|97)\)",
         "the registry can't be reached from this node",
         EGRESS,
         "curl's messages",

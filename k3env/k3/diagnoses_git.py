@@ -43,11 +43,28 @@ GIT = (
     Diagnosis(
         "git.auth",
         r"Permission denied \(.*(publickey|password)|could not read (Username|Password)|terminal prompts disabled"
-        r"|Authentication (failed|required)|Invalid username or (password|token)|requested URL returned error: 40[13]"
+        r"|Authentication (failed|required)|Invalid username or (password|token)|Bad credentials"
+        r"|[Cc]redentials for \S+ not found|UNPROTECTED PRIVATE KEY"
+        r"|Bad owner or permissions|Too many authentication failures|no mutual signature|Load key \S+: "
+        r"|requested URL returned error: 40[13]"
         r"|Repository not found|repository '.*' not found|requested URL returned error: 404",
         "the git server does not let us in, or has no such repository",
         "see the URL, and this user's key or credential helper; nobody is asked for a password",
         "git's own words; git hosts answer 'not found' to those who may not look",
+    ),
+    Diagnosis(
+        "git.not_writable",
+        r"^(error|fatal): .*(Permission denied|Read-only file system)|insufficient permission for adding an object",
+        "this user may not write there",
+        "run as the owner of the checkout (k3_user)",
+        "git's own words",
+    ),
+    Diagnosis(
+        "git.io",
+        r"^(error|fatal): .*Input/output error",
+        "the disk, or the server of a shared filesystem, fails",
+        "see the kernel's log (`dmesg`), and the filesystem's state on other nodes; then run it again",
+        "read(2), EIO; trapexit/mergerfs#626",
     ),
     Diagnosis(
         "git.no_commit",
@@ -69,7 +86,7 @@ GIT = (
     ),
     Diagnosis(
         "git.certificate",
-        r"certificate verification failed|SSL certificate problem|x509: certificate",
+        r"certificate verification failed|SSL certificate problem|x509: certificate|local issuer certificate",
         "the git server's certificate is not trusted here",
         "set GIT_SSL_CAINFO to the site's certificate bundle in the task's environment",
         "git's own words",
@@ -122,7 +139,9 @@ GIT = (
         "git.network",
         r"Could not resolve (host|hostname)|Failed to connect to|Connection (timed out|refused|reset)"
         r"|Network is unreachable|No route to host|early EOF|unexpected disconnect|RPC failed|the remote end hung up"
-        r"|SSL_ERROR_SYSCALL|index-pack failed|invalid index-pack output|gnutls_handshake\(\) failed"
+        r"|Connection closed by|Couldn't connect to server|Empty reply from server|unexpected eof|not closed cleanly"
+        r"|transfer closed with|Operation timed out|Recv failure"
+        r"|SSL_ERROR_SYSCALL|gnutls_handshake\(\) failed"
         r"|GnuTLS recv error|dial tcp|i/o timeout",
         "the git server is out of reach, or the connection broke",
         f"{EGRESS}; then run it again",
@@ -130,7 +149,8 @@ GIT = (
     ),
     Diagnosis(
         "git.lfs",
-        r"Smudge error|[Ee]rror downloading object|smudge filter lfs failed|batch (request|response): ",
+        r"failed to fetch some objects|Smudge error|[Ee]rror downloading object|smudge filter lfs failed"
+        r"|batch (request|response): ",
         "Git LFS could not fetch a file",
         "run `git lfs pull` in the checkout, and see what `git lfs logs last` says",
         "git-lfs/git-lfs#1553",
@@ -158,7 +178,7 @@ GIT = (
     Diagnosis(
         "git.not_a_repository",
         r"does not appear to be a git repository|repository '.*' does not exist"
-        r"|Could not read from remote repository|not a git repository",
+        r"|Could not read from remote repository",
         "there is no git repository at the URL",
         "see the URL",
         "git's own words",
@@ -166,14 +186,15 @@ GIT = (
     Diagnosis(
         "git.corrupt",
         r"index file corrupt|bad index file|object file \S+ is empty|loose object \S+ .*is corrupt"
-        r"|packfile \S+ .*cannot be",
+        r"|packfile \S+ .*cannot be|pack has bad object|inflate: data stream error|bad object HEAD",
         "files of git in the checkout are damaged: a disk that was full, or a node that went down",
         "move the checkout aside and clone it anew",
         "git's own words",
     ),
     Diagnosis(
         "git.lock",
-        r"Unable to create '.*\.lock': File exists|Another git process seems to be running|cannot lock ref",
+        r"Unable to create '.*\.lock': File exists|config file .*: File exists"
+        r"|Another git process seems to be running|cannot lock ref",
         "another git works in this checkout, or one was cut off",
         "see that no git runs there on any node, then remove the lock file",
         "git's own words",
@@ -200,17 +221,19 @@ GIT = (
         "git, protocol.allow",
     ),
     Diagnosis(
-        "git.not_writable",
-        r"^(error|fatal): .*(Permission denied|Read-only file system)|insufficient permission for adding an object",
-        "this user may not write there",
-        "run as the owner of the checkout (k3_user)",
-        "git's own words",
+        "git.filesystem",
+        r"chmod on .* failed|Unable to open \S+\.lock for writing|could not (lock config file|set 'core\.)"
+        r"|fsync error|Bad file descriptor",
+        "the filesystem refuses what git needs of it: locks, modes or renames",
+        "have the checkout on a filesystem that grants them: a local one, Lustre mounted with -o flock, or NFS 4; see "
+        "`findmnt -T PATH`",
+        "trapexit/mergerfs#626; puphpet/puphpet#2671; lightgbm-org/LightGBM#4318",
     ),
     Diagnosis(
-        "git.not_empty",
-        r"destination path '.*' already exists and is not an empty directory",
-        "where git is to clone to, something else stands",
-        "move it away, or name another directory",
+        "git.no_helper",
+        r"remote helper for 'https?'|'remote-https?' is not a git command|cannot run ssh: No such file",
+        "this git lacks a part: https needs git-remote-https, ssh a client",
+        "install git whole (apt-get install git, dnf install git) and openssh-client",
         "git's own words",
     ),
     Diagnosis(
@@ -222,3 +245,28 @@ GIT = (
         "datalad/datalad#3181",
     ),
 )
+
+GIT_ALONE = (
+    Diagnosis(
+        "git.not_empty",
+        r"destination path '.*' already exists and is not an empty directory",
+        "where git is to clone to, something else stands",
+        "move it away, or name another directory",
+        "git's own words",
+    ),
+    Diagnosis(
+        "git.no_checkout",
+        r"not a git repository",
+        "the directory is no git checkout, or its .git leads to where nothing is",
+        "see the path, and in a container that it is mounted; a worktree or submodule that was moved: clone it anew",
+        "git's own words; builds of Python packages say it as well, and mean nothing by it",
+    ),
+    Diagnosis(
+        "git.cut",
+        r"index-pack failed|invalid index-pack output|fetch-pack: ",
+        "what the server sent could not be taken in: the connection broke, or there was no room",
+        "see `df -h` where the checkout is, then run it again",
+        "git's own words",
+    ),
+)
+"""What means something where git itself was called, and nothing in the output of a build or of pip."""

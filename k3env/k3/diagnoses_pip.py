@@ -158,10 +158,72 @@ PIP = (
     ),
     Diagnosis(
         "pip.index_refused",
-        r"\b(401|403) Client Error",
+        r"\b(401|403) Client Error|HTTP error 40[13] while getting",
         "the package index refuses us",
         "see the index's URL and its credentials (a netrc file, or index_url as a secret)",
         "pip's own words",
+    ),
+    Diagnosis(
+        "pip.index_credentials",
+        r"401 Error, Credentials not correct",
+        "the package index does not take our name and password",
+        "see the index's URL and its credentials (a netrc file, or index_url as a secret)",
+        "pip's own words: a warning, then an index without versions",
+        also=NOT_FOUND,
+    ),
+    Diagnosis(
+        "pip.gone",
+        r"\b404 Client Error|because of HTTP error 404|HTTP error 404 while getting",
+        "there is nothing at the URL of a package or of the index",
+        "see the URL: index_url ends in /simple/ mostly; a wheel may have been renamed or removed",
+        "pip's own words",
+    ),
+    Diagnosis(
+        "pip.no_ssl",
+        r"SSL module is not available",
+        "the base interpreter was built without ssl",
+        "use another Python: the distribution's, or the image's",
+        "pip's own words",
+    ),
+    Diagnosis(
+        "pip.too_deep",
+        r"resolution-too-deep|ResolutionTooDeep",
+        "pip gave up the search for versions that fit each other",
+        "pin the packages that it tries again and again, or install with no_deps",
+        "pip's own words",
+    ),
+    Diagnosis(
+        "pip.requirement",
+        r"Invalid requirement|InvalidRequirement|InvalidVersion|Invalid version: |not a valid wheel filename"
+        r"|Invalid wheel filename|Could not open requirements file|require-hashes mode, all requirements",
+        "a requirement, a version or a file of requirements is not what pip takes",
+        "see the named requirement; a version that is not of PEP 440 in an installed package: uninstall that package",
+        "pip's own words",
+    ),
+    Diagnosis(
+        "pip.no_project",
+        r"is not installable\. Neither|does not appear to be a Python project|Multiple top-level packages discovered",
+        "there is no Python project at that path, or a wrong directory was named",
+        "see the path; in a checkout it is the directory with setup.py or pyproject.toml",
+        "pip's and setuptools' own words",
+    ),
+    Diagnosis(
+        "pip.old_editable",
+        r"missing the 'build_editable' hook|editable mode (currently )?requires a setup"
+        r"|Cannot install in editable mode",
+        "pip or setuptools in the environment is too old for an editable install",
+        "upgrade them: `python -m pip install -U pip 'setuptools>=64'` with the environment's python",
+        "pip's own words; PEP 660",
+    ),
+    Diagnosis(
+        "pip.broken_package",
+        r"invalid-installed-package|expected string or bytes-like object.*packaging|Ignoring invalid distribution"
+        r"|No \.egg-info directory found|Error parsing (requirements|dependencies) ",
+        "the metadata of an installed package is damaged: an installation was cut off",
+        "remove the named .dist-info (or the `~name` directories) from the environment's site-packages, and run it "
+        "again",
+        "pip's own words",
+        also=r"^ERROR: |Traceback",
     ),
     Diagnosis(
         "pip.conflict",

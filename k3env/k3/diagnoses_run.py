@@ -2,74 +2,37 @@
 
 from __future__ import annotations
 
+from k3env.k3.diagnoses_gpu import GPU, RANKS
 from k3env.k3.diagnosis import Diagnosis
 
 RANK_ENV = "source <repo>/.k3env/rank_env.sh in each rank: its caches are the node's own"
 
 RUN = (
     Diagnosis(
-        "run.memory",
-        r"^Killed$|oom[-_]kill|Out Of Memory|died with <Signals\.SIGKILL: 9>|exitcode: -9|Exited with exit code 137"
-        r"|terminated by signal (9|Killed)|signal 9 \(Killed\)",
-        "a rank was killed: memory of the node, or of the job, ran out",
-        "ask for all the node's memory (--mem=0), load the weights on fewer ranks of a node at once, and see the "
-        "checks "
-        "system.mem_cgroup and gpu.procs",
-        "Slurm's own words",
-    ),
-    Diagnosis(
         "run.shared_memory",
-        r"Bus error|/dev/shm\S*.*(No space left|Cannot allocate|failed)|insufficient shared memory"
+        r"Bus error|check that /dev/shm|/dev/shm\S*.*(No space left|Cannot allocate|failed)|insufficient shared memory"
         r"|shared memory.*No space left",
         "shared memory is full, or too small in this container",
         "give the container more (--shm-size, --ipc=host), and remove what dead jobs left in /dev/shm; see system.shm",
         "NCCL, troubleshooting; torch, multiprocessing",
     ),
     Diagnosis(
-        "run.driver",
-        r"CUDA driver version is insufficient|driver on your system is too old|cudaErrorInsufficientDriver"
-        r"|unsupported display driver / cuda driver combination"
-        r"|provided PTX was compiled with an unsupported toolchain",
-        "the NVIDIA driver is too old for the image's CUDA",
-        "upgrade the driver: CUDA 13 needs 580 or later; see the check gpu.driver.version",
-        "CUDA's own words: errors 35, 803, 222",
+        "run.memory",
+        r"^Killed$|oom[-_]kill|Out Of Memory|died with <Signals\.SIGKILL: 9>|exitcode: -9|Exited with exit code 137"
+        r"|terminated by signal (9|Killed)|signal 9 \(Killed\)|Killed \(signal 9\)",
+        "a rank was killed: memory of the node, or of the job, ran out",
+        "ask for all the node's memory (--mem=0), load the weights on fewer ranks of a node at once, and see the "
+        "checks "
+        "system.mem_cgroup and gpu.procs",
+        "Slurm's own words",
     ),
+    *GPU,
     Diagnosis(
-        "run.fabric",
-        r"system not yet initialized|cudaErrorSystemNotReady|CUDA error 802|Error 802",
-        "the NVLink fabric is not up: the fabric manager, or IMEX, does not run or has not finished",
-        "see the checks nvlink.fabric_manager, nvlink.state and nvlink.imex_daemon; `systemctl status "
-        "nvidia-fabricmanager`",
-        "CUDA's own words: error 802",
-    ),
-    Diagnosis(
-        "run.driver_mismatch",
-        r"Driver/library version mismatch|NVML library version",
-        "the driver's library is newer than its loaded kernel module: it was upgraded, and the node not rebooted",
-        "reboot the node, or stop all that uses the GPUs and load the module anew; see gpu.driver.mismatch",
-        "NVML's own words",
-    ),
-    Diagnosis(
-        "run.no_gpu",
-        r"no CUDA-capable device is detected|No CUDA GPUs are available|Failed to initialize NVML|CUDA_ERROR_NO_DEVICE"
-        r"|Found no NVIDIA driver|invalid device ordinal|NVML: (Driver Not Loaded|Unknown Error"
-        r"|Insufficient Permissions)",
-        "no GPU is seen: none was asked for, the container has none, or the driver is not loaded",
-        "see `nvidia-smi -L` on the node and in the job; ask for them (--gpus-per-node, --gres=gpu:4); see gpu.count "
-        "and "
-        "system.toolkit",
-        "CUDA's and NVML's own words",
-    ),
-    Diagnosis(
-        "run.no_kernel",
-        r"no kernel image is available for execution|cudaErrorNoKernelImageForDevice|CUDA_ERROR_NO_BINARY_FOR_GPU"
-        r"|not compiled (with|for) (SM|sm_?|compute capability) ?\d"
-        r"|is not compatible with the current PyTorch installation"
-        r"|Unsupported SM|sm_?1\d\d\w* is not (supported|compatible)",
-        "a library has no kernels for this GPU",
-        "build for it: trtllm_arch is 103-real for GB300 and B300, 100-real for GB200 and B200; see gpu.arch_built and "
-        "trtllm.kernels",
-        "CUDA's own words: error 209",
+        "run.no_compiler",
+        r"Failed to find C compiler|Cannot find ptxas|ptxas. failed with error",
+        "Triton finds no compiler to make its launcher with",
+        "have gcc and the image's own ptxas in PATH; keep CC unset, or let it name a compiler that is in the image",
+        "triton's own words",
     ),
     Diagnosis(
         "run.devel_image",
@@ -85,6 +48,14 @@ RUN = (
         "Python does not find TensorRT LLM: it is not the checkout's, or the checkout is not mounted at its own path",
         "source <repo>/.k3env/rank_env.sh in each rank, and mount the checkout at the path at which it was built",
         "examples/kimi_k3/README.md",
+    ),
+    Diagnosis(
+        "run.versions",
+        r"cannot import name '\w+' from '(transformers|torch|flashinfer|triton|tensorrt_llm|huggingface_hub|numpy)"
+        r"|has no attribute '\w+'.*(flashinfer|triton|transformers)",
+        "a package is of another version than this checkout is written for",
+        "see the checks venv.pins and venv.requirements; run the tag `deps`",
+        "requirements.txt",
     ),
     Diagnosis(
         "run.extras",
@@ -149,49 +120,7 @@ RUN = (
         "source <repo>/.k3env/rank_env.sh in each rank: it sets HF_MODULES_CACHE and the others",
         "examples/kimi_k3: HF_MODULES_CACHE",
     ),
-    Diagnosis(
-        "run.mpi",
-        r"(opal_init|orte_init|ompi_init|MPI_INIT(_THREAD)?|PMIx|MPI runtime init|ompi_rte_init) failed"
-        r"|ompi_mpi_init: .*failed"
-        r"|OPAL ERROR|PMIX? ERROR|An error occurred in MPI_Init|PMI support and therefore cannot execute"
-        r"|cannot load MPI library"
-        r"|libmpi\S*\.so\S*: cannot open|PMII?_singinit|mpi/pmix\S*: .*(error|ERROR)|specified plugin name for mpi/",
-        "MPI can't start: the ranks were not started with PMIx, or mpi4py is of another MPI than the image's",
-        "start them by `srun --mpi=pmix`; see the checks slurm.tools and system.container_libs",
-        "#167, #1294, #2286, #2316, #2405, #2801, #8961; open-mpi/ompi #7949, #8090, #9030; mpi4py/mpi4py#141",
-    ),
-    Diagnosis(
-        "run.nccl",
-        r"ncclSystemError|ncclUnhandledCudaError|ncclInternalError|ncclRemoteError|NCCL WARN .*(?i:fail|error"
-        r"|wrong type|no socket interface|mismatch|timed? ?out|abort)"
-        r"|UCC +(?i:error)|NCCL (error|failure)|ncclInvalidUsage",
-        "NCCL or UCC can't connect the ranks",
-        "set NCCL_DEBUG=INFO and run it again; see the checks nvlink.* and system.net_rank0_port; NCCL 2.26.2 or later",
-        "#4238, #4668; NVIDIA/nccl #799, #925; NVIDIA/nccl-tests #166, #185, #188, #227",
-    ),
-    Diagnosis(
-        "run.ucx",
-        r"UCX +(ERROR|FATAL)|UCP API version is incompatible|undefined symbol: uc[pstm]_",
-        "UCX can't start, or is of another version than what was built with it",
-        "use the image's own UCX: nothing of the host's HPC-X may be mounted or stand in LD_LIBRARY_PATH; see "
-        "system.container_libs, system.net_ib and system.memlock",
-        "openucx/ucx's own words",
-    ),
-    Diagnosis(
-        "run.domain",
-        r"invalid resource handle",
-        "GPUs of different NVLink domains can't map each other's memory",
-        "allocate all nodes in one NVL72 domain (--segment); see the check across.nvlink_domain",
-        "examples/kimi_k3, MEGAMOE_CUTEDSL",
-    ),
-    Diagnosis(
-        "run.gpu_memory",
-        r"CUDA out of memory|CUDA error: out of memory|cudaErrorMemoryAllocation|torch\.(cuda\.)?OutOfMemoryError",
-        "the GPU's memory does not hold weights, cache and graphs",
-        "take a recipe for this GPU (model.recipe), lower free_gpu_memory_fraction or max_batch_size; "
-        "Kimi K3 does not fit on an H200",
-        "deployment guide, memory table; vllm-project/recipes#698; srt-slurm#125",
-    ),
+    *RANKS,
     Diagnosis(
         "run.remote_code",
         r"trust_remote_code=True|requires you to execute the configuration file",
@@ -245,6 +174,15 @@ RUN = (
         "examples/kimi_k3/*.sbatch",
     ),
     Diagnosis(
+        "run.slurm",
+        r"^(sbatch|srun|salloc): error: .*(Invalid (partition|qos|generic|feature|node|job|time)"
+        r"|Requested node config|not available|violates|Unable to (allocate|create)|Socket timed out|credential)",
+        "Slurm does not grant, or does not reach, what was asked for",
+        "see `sinfo`, `scontrol show partition`, `sacctmgr show assoc user=$USER`; see the checks slurm.node and "
+        "slurm.munge",
+        "Slurm's own words",
+    ),
+    Diagnosis(
         "run.inherited",
         r"set by two different environment variables|CPU binding outside of job step allocation"
         r"|Unable to satisfy cpu bind request",
@@ -266,20 +204,6 @@ RUN = (
         "the port is taken: another server, or one of yours that did not end, listens there",
         "see who it is (`ss -ltnp`), or take another port; see the check system.net_rank0_port",
         "bind(2), EADDRINUSE",
-    ),
-    Diagnosis(
-        "run.as_root",
-        r"mpirun has detected an attempt to run as root",
-        "mpirun does not run as root by itself",
-        "give it --allow-run-as-root, or start the ranks by srun",
-        "Open MPI's own words",
-    ),
-    Diagnosis(
-        "run.slots",
-        r"There are not enough slots available",
-        "mpirun was asked for more ranks than it knows places for",
-        "start the ranks by `srun --mpi=pmix`, or give mpirun --oversubscribe or a hostfile",
-        "Open MPI's own words",
     ),
     Diagnosis(
         "run.disk",

@@ -37,7 +37,7 @@ SYSTEM = (
     ),
     Diagnosis(
         "system.disk",
-        r"No space left on device|Disk quota exceeded|Errno 28\b|Errno 122\b",
+        r"(?i:no space left on device)|Disk quota exceeded|Errno 28\b|Errno 122\b",
         "the disk or the quota is full",
         "make room where the named file lies; see `df -h`, `df -i` and the quota",
         "write(2), ENOSPC and EDQUOT",
@@ -48,6 +48,13 @@ SYSTEM = (
         "a file on a shared filesystem vanished while it was used",
         "see that nothing else works there, then run it again",
         "open(2), ESTALE",
+    ),
+    Diagnosis(
+        "system.io",
+        r"Input/output error|Errno 5\b",
+        "the disk, or the server of a shared filesystem, fails",
+        "see the kernel's log (`dmesg`), and the filesystem's state on other nodes; then run it again",
+        "read(2), EIO",
     ),
     Diagnosis(
         "system.read_only",
