@@ -8,7 +8,7 @@ well are passed over. What no row fits is told by its own errors, those of wrapp
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
@@ -18,7 +18,7 @@ from k3env.k3.diagnoses_enroot import ENROOT
 from k3env.k3.diagnoses_git import GIT, GIT_ALONE
 from k3env.k3.diagnoses_pip import PIP
 from k3env.k3.diagnoses_run import RUN
-from k3env.k3.diagnoses_system import SYSTEM
+from k3env.k3.diagnoses_system import LAST, SYSTEM
 from k3env.k3.diagnosis import Diagnosis
 
 
@@ -37,11 +37,13 @@ def diagnose(tool: str, output: str) -> Optional[Match]:
     for row in _LOOKED_UP[tool]:
         if row.also and not any(re.search(row.also, line) for line in telling):
             continue
-        pattern = re.compile(row.pattern)
-        for line in lines if row.also else telling:
-            if pattern.search(line):
-                return Match(row, line)
-    return None
+        found = _first(row, lines if row.also else telling)
+        if found is not None:
+            return found
+    errors = _errors(lines)[-_NEAR:]
+    if any(_COMPILER.search(line) for line in errors):
+        return None
+    return next((found for found in (_first(row, errors) for row in LAST) if found is not None), None)
 
 
 def last_errors(output: str, count: int = 5) -> tuple[str, ...]:
@@ -49,10 +51,19 @@ def last_errors(output: str, count: int = 5) -> tuple[str, ...]:
 
     Of many, these are the first, which the others follow from, and the last ones.
     """
-    found = [line for line in _joined(_lines(output)) if _ERROR.search(line) and not _HARMLESS.search(line)]
-    told = list(dict.fromkeys(found))
-    telling = [line for line in told if not _PASSED_ON.search(line)] or told
+    telling = _errors(_joined(_lines(output)))
     return tuple(telling if len(telling) <= count else [telling[0], *telling[-(count - 1) :]])
+
+
+def _first(row: Diagnosis, lines: Iterable[str]) -> Optional[Match]:
+    pattern = re.compile(row.pattern)
+    return next((Match(row, line) for line in lines if pattern.search(line)), None)
+
+
+def _errors(lines: Iterable[str]) -> list[str]:
+    """Return the lines that tell of an error; where none tells its cause, those that say that some tool failed."""
+    told = list(dict.fromkeys(line for line in lines if _ERROR.search(line) and not _HARMLESS.search(line)))
+    return [line for line in told if not _PASSED_ON.search(line)] or told
 
 
 def chief(errors: Sequence[str]) -> str:
@@ -63,11 +74,17 @@ def chief(errors: Sequence[str]) -> str:
 def _lines(output: str) -> Iterator[str]:
     """Return the lines without the terminal's colours, and without what builders and launchers put before them.
 
-    Of a long one, such as a compiler's command, the middle is left out: no pattern may take long over it.
+    Of a long one, such as a compiler's command, the middle is left out: no pattern may take long over it. What
+    stands indented below a warning of CMake's, or is source quoted by nvcc, is no word of a tool.
     """
+    below = False
     for line in _CONTROL.sub("", output).splitlines():
         short = line if len(line) <= _LONG else f"{line[: _LONG // 2]} ... {line[-_LONG // 2 :]}"
-        yield _FRAME.sub("", _BEFORE.sub("", short)).strip()
+        bare = _FRAME.sub("", _BEFORE.sub("", short))
+        below = below and (bare[:1].isspace() or not bare)
+        if not below:
+            yield bare.strip()
+        below = below or _QUOTES.search(bare) is not None
 
 
 def _joined(lines: Iterator[str]) -> Iterator[str]:
@@ -90,6 +107,10 @@ def _joined(lines: Iterator[str]) -> Iterator[str]:
         yield " ".join(head)
 
 
+def _ordered(*tables: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
+    return tuple(sorted((row for table in tables for row in table), key=lambda row: row.follows))
+
+
 _CONTROL = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
 # BuildKit's "#25 474.9 ", a time, srun's "12: ", torch's "[rank3]:", pyxis' words before those of enroot.
 _BEFORE = re.compile(
@@ -99,10 +120,14 @@ _BEFORE = re.compile(
 _FRAME = re.compile(r"^\s*([│|\u00d7╰─>]+ )+(?=\S)|[ \t│]+$")
 _HEAD = re.compile(r"^CMake Error.*:$|error setting certificate verify locations:$|unable to access '[^']*':$")
 _BELOW = 4
+_QUOTES = re.compile(r"^CMake (\w+ )?Warning\b|\S\(\d+\): (warning|error|note|remark)\b")
+_NEAR = 6
 _LONG = 1200
 _HARMLESS = re.compile(
     # Warnings of git, pip, compilers and linkers; words of NCCL that are no warnings.
     r"(?i:(^|[ :)])(warning|deprecation|note|remark)( #?[\w-]{1,40})? ?: |^(remote: )?hint: )|^\[notice\]|NCCL INFO "
+    r"|\b[A-Z]\w*Warning: |^WARN: |^(WARN|INFO|DEBU)\[\d+\] |\blevel=(warning|info|debug)\b|^\[INFO\]"
+    r"|^(\[[^\]]*\] )?\[TRT-LLM\] \[[WI]\]|\[TensorRT-LLM\]\[(WARNING|INFO)\]"
     r"|dependency resolver does not currently take into account"
     # A compiler quotes the source, whose texts may say anything; but a pointer of Git LFS is not source.
     r"|^\s{0,12}\d+ \|(?! version https://git-lfs)"
@@ -142,14 +167,14 @@ TABLES = {
     "enroot": ENROOT,
     "container": CONTAINER,
     "run": RUN,
-    "system": SYSTEM,
+    "system": (*SYSTEM, *LAST),
 }
 _LOOKED_UP = {
-    "build": (*CONTAINER, *BUILD, *PIP, *GIT, *SYSTEM),
-    "pip": (*CONTAINER, *PIP, *BUILD, *GIT, *SYSTEM),
-    "git": (*GIT, *GIT_ALONE, *SYSTEM),
-    "enroot": (*ENROOT, *CONTAINER, *SYSTEM),
-    "container": (*ENROOT, *CONTAINER, *SYSTEM),
-    "run": (*ENROOT, *CONTAINER, *RUN, *BUILD, *PIP, *GIT, *SYSTEM),
+    "build": _ordered(CONTAINER, BUILD, PIP, GIT, SYSTEM),
+    "pip": _ordered(CONTAINER, PIP, BUILD, GIT, SYSTEM),
+    "git": _ordered(GIT, GIT_ALONE, SYSTEM),
+    "enroot": _ordered(ENROOT, CONTAINER, SYSTEM),
+    "container": _ordered(ENROOT, CONTAINER, SYSTEM),
+    "run": _ordered(ENROOT, CONTAINER, RUN, BUILD, PIP, GIT, SYSTEM),
     "system": SYSTEM,
 }

@@ -54,6 +54,7 @@ BUILD = (
         "the build directory was never configured to its end",
         "see what failed while it was configured; then build by hand with --configure_cmake, or remove cpp/build",
         "#184, #359",
+        follows=True,
     ),
     Diagnosis(
         "build.patchelf",
@@ -154,6 +155,7 @@ BUILD = (
         "the package was not built before it is installed, or its stubs are missing",
         "build first: the task trtllm_build; a build with --skip-stubs can't be installed",
         "#1065, #1912, #2162, #2599, #4458; setup.py",
+        follows=True,
     ),
     Diagnosis(
         "build.submodules",

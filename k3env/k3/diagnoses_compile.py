@@ -44,7 +44,7 @@ LACKING = (
         r"|error: unable to open output file '/tmp"
         r"|/tmp/cc\w+\.(s|o|res)\b.*(No such file|can't open)|Error: can't open /tmp/cc",
         "a compiler's temporary file is gone: something empties the directory, or it is full",
-        "let TMPDIR in the task's environment name a directory on a local disk with 10 GB free, and run it again",
+        "let TMPDIR in the task's environment name a directory on a local disk with room, and run it again",
         "#1412",
     ),
     Diagnosis(
@@ -52,7 +52,7 @@ LACKING = (
         r"fork.*Resource temporarily unavailable|pthread_create.*Resource temporarily|can't start new thread"
         r"|posix_spawn.*Resource temporarily unavailable",
         "the limit of processes and threads was reached",
-        "raise `ulimit -u` and the pids limit of the container or job; for a build, or set trtllm_jobs lower",
+        "raise `ulimit -u` and the pids limit of the container or job; or, for a build, set trtllm_jobs lower",
         "fork(2), EAGAIN",
     ),
     Diagnosis(
@@ -228,6 +228,7 @@ GIVEN = (
         "the compiler can't compile a test program",
         f"see CMakeFiles/CMakeConfigureLog.yaml (CMakeError.log before CMake 3.26) in cpp/build; {IMAGE}",
         "CMake, CMakeTestCUDACompiler",
+        follows=True,
     ),
     Diagnosis(
         "build.launcher",

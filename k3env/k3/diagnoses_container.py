@@ -18,7 +18,7 @@ CONTAINER = (
         "container.subids",
         r"insufficient UIDs or GIDs available|not be enough IDs available|no subuid ranges found"
         r"|new[ug]idmap\W.*(not found|no such file|failed|not allowed|exit status)|cannot find new[ug]idmap"
-        r"|rootless single mapping into the namespace|cannot be mapped to a host ID|No subuid ranges",
+        r"|cannot be mapped to a host ID|No subuid ranges",
         "a rootless engine has too few user ids for this user",
         "give the user a range of 65536 in /etc/subuid and /etc/subgid, install newuidmap (package uidmap or "
         "shadow-utils), then run `podman system migrate` as the user",
@@ -108,7 +108,7 @@ CONTAINER = (
         r"(OCI runtime|crun|runc).*cgroup|cgroup.*([Pp]ermission denied|[Rr]ead-only file system)|sd-bus call"
         r"|dial unix /run/user/\d+/bus",
         "the engine may not use control groups here",
-        "run it in a session of its own (`loginctl enable-linger USER`), or with `--cgroups=disabled`, or use enroot",
+        "run it in a session of its own (`loginctl enable-linger USER`), or use enroot",
         "podman's troubleshooting.md",
     ),
     Diagnosis(
@@ -175,7 +175,7 @@ CONTAINER = (
     ),
     Diagnosis(
         "container.image",
-        r"Unable to find image|manifest unknown|pull access denied|No such file or directory: .*\.sqsh"
+        r"manifest unknown|pull access denied|No such file or directory: .*\.sqsh"
         r"|\[ERROR\] No such (file or directory|container)|initializing source docker://|not found: manifest"
         r"|a container with name \S+ does not exist|name unknown|invalid reference format"
         r"|short-name .* did not resolve",

@@ -154,6 +154,7 @@ GIT = (
         "Git LFS could not fetch a file",
         "run `git lfs pull` in the checkout, and see what `git lfs logs last` says",
         "git-lfs/git-lfs#1553",
+        follows=True,
     ),
     Diagnosis(
         "git.submodule_url",
@@ -182,6 +183,7 @@ GIT = (
         "there is no git repository at the URL",
         "see the URL",
         "git's own words",
+        follows=True,
     ),
     Diagnosis(
         "git.corrupt",
@@ -243,6 +245,7 @@ GIT = (
         "git could not write a file",
         "see room, quota and owner of the checkout: `df -h`, `df -i`",
         "datalad/datalad#3181",
+        follows=True,
     ),
 )
 
@@ -267,6 +270,7 @@ GIT_ALONE = (
         "what the server sent could not be taken in: the connection broke, or there was no room",
         "see `df -h` where the checkout is, then run it again",
         "git's own words",
+        follows=True,
     ),
 )
 """What means something where git itself was called, and nothing in the output of a build or of pip."""

@@ -134,6 +134,7 @@ RANKS = (
         "a rank did not come: it failed before, or its node is not reached",
         "look for the first error among the other ranks' output; see the checks across.ranks and system.net_rank0_port",
         "torch.distributed's own words",
+        follows=True,
     ),
     Diagnosis(
         "run.as_root",

@@ -240,6 +240,7 @@ PIP = (
         "Python; "
         "where no versions are known at all, whether the index, or the proxy, is reached",
         "pip's own words",
+        follows=True,
     ),
     Diagnosis(
         "pip.hash",

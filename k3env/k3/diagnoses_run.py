@@ -21,7 +21,7 @@ RUN = (
         r"^Killed$|oom[-_]kill|Out Of Memory|died with <Signals\.SIGKILL: 9>|exitcode: -9|Exited with exit code 137"
         r"|terminated by signal (9|Killed)|signal 9 \(Killed\)|Killed \(signal 9\)",
         "a rank was killed: memory of the node, or of the job, ran out",
-        "ask for all the node's memory (--mem=0), load the weights on fewer ranks of a node at once, and see the "
+        "ask for all the node's memory (--mem=0), end what else runs on the node, and see the "
         "checks "
         "system.mem_cgroup and gpu.procs",
         "Slurm's own words",

@@ -1,4 +1,7 @@
-"""What the output of any program means where its own table knows nothing: the words of the C library and the shell."""
+"""What the output of any program means where its own table knows nothing: the words of the C library and the shell.
+
+Those in LAST are said by the way as well: they count where they are among the last errors alone.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +14,6 @@ SYSTEM = (
         "a program or library was built on a newer system than the one it runs on",
         "run it in the image in which it was built, and keep conda's libraries out of LD_LIBRARY_PATH",
         "pytorch/pytorch #87279, #157709; NVIDIA/TensorRT #1124",
-    ),
-    Diagnosis(
-        "system.library",
-        r"lib\S+\.so[\d.]*: cannot open shared object file|cannot load MPI library",
-        "a shared library is not found: this is not the image that it was built in, or LD_LIBRARY_PATH lost an entry",
-        "see with `ldd FILE | grep 'not found'` what is missing; run it in the image that it was built in, where "
-        "nothing overwrites LD_LIBRARY_PATH; see the check system.container_libs",
-        "#167, #218, #442, #6102, #7263; NVIDIA/nim-deploy #18",
-    ),
-    Diagnosis(
-        "system.mixed_libraries",
-        r"undefined symbol: |symbol lookup error",
-        "two libraries are of different builds",
-        "see which file is meant and where it lies: nothing of ~/.local, of conda or of another checkout may come "
-        "before the environment's; see the check venv.shadowed",
-        "triton-inference-server/tensorrtllm_backend#618",
     ),
     Diagnosis(
         "system.memory",
@@ -63,9 +50,28 @@ SYSTEM = (
         "see `findmnt -T PATH`, in a container container.mounts, and the kernel's log",
         "open(2), EROFS",
     ),
+)
+
+LAST = (
+    Diagnosis(
+        "system.library",
+        r"lib\S+\.so[\d.]*: cannot open shared object file|cannot load MPI library",
+        "a shared library is not found: this is not the image that it was built in, or LD_LIBRARY_PATH lost an entry",
+        "see with `ldd FILE | grep 'not found'` what is missing; run it in the image that it was built in, where "
+        "nothing overwrites LD_LIBRARY_PATH; see the check system.container_libs",
+        "#167, #218, #442, #6102, #7263; NVIDIA/nim-deploy #18",
+    ),
+    Diagnosis(
+        "system.mixed_libraries",
+        r"undefined symbol: |symbol lookup error",
+        "two libraries are of different builds",
+        "see which file is meant and where it lies: nothing of ~/.local, of conda or of another checkout may come "
+        "before the environment's; see the check venv.shadowed",
+        "triton-inference-server/tensorrtllm_backend#618",
+    ),
     Diagnosis(
         "system.not_allowed",
-        r"Permission denied(?! \(.*(publickey|password|keyboard))|Errno 13\b|EACCES",
+        r"(?<!bashrc: )(?<!profile: )Permission denied(?! \(.*(publickey|password|keyboard))|Errno 13\b|EACCES",
         "this user may not read, write or run something",
         "see `namei -l PATH` for the named path; run as its owner (k3_user); for a program, see that its filesystem is "
         "not mounted noexec",

@@ -19,6 +19,8 @@ class Diagnosis:
     """Where the wording was read, or who reported it; issues are TensorRT LLM's unless said otherwise."""
     also: str = ""
     """What another line must say too; only then a warning counts, such as pip's of a connection that it tries again."""
+    follows: bool = False
+    """It mostly follows from something else: it counts where no other row fits."""
 
 
 IMAGE = "build in the image that jenkins/current_image_tags.properties names, or a TensorRT LLM devel image"

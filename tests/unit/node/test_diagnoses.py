@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from k3env.k3 import build, pins
-from k3env.k3.diagnoses import TABLES, diagnose, last_errors
+from k3env.k3.diagnoses import TABLES, chief, diagnose, last_errors
+from k3env.k3.diagnoses_system import LAST
 
 DATA = os.path.join(os.path.dirname(__file__), "..", "..", "data", "build")
 with open(os.path.join(DATA, "diagnoses.yaml"), encoding="utf-8") as file:
@@ -41,6 +42,8 @@ def test_what_a_healthy_run_says_too_means_nothing(line: str, tool: str) -> None
 @pytest.mark.parametrize("sample", SAMPLES, ids=[f"{at}-{sample['id']}" for at, sample in enumerate(SAMPLES)])
 def test_what_is_harmless_hides_nothing(sample: dict[str, Any]) -> None:
     quiet = [line for line in HARMLESS if not line.startswith("WARNING: ")]
+    if sample["id"] in {row.id for row in LAST}:
+        quiet = [line for line in quiet if not line.startswith("/src/kernel.cpp:12:3: error: ")]
     found = diagnose(sample["tool"], "\n".join([*quiet, sample["output"], *quiet]))
     assert found is not None and found.diagnosis.id == sample["id"]
 
@@ -65,6 +68,88 @@ def test_what_nothing_fits_is_told_by_its_last_errors() -> None:
     assert last_errors("gmake: *** [Makefile:166: all] Error 2") == ("gmake: *** [Makefile:166: all] Error 2",)
     assert last_errors("all is well") == ()
     assert last_errors("\n".join(f"error: {number}" for number in range(9)), 3) == ("error: 0", "error: 7", "error: 8")
+
+
+def test_what_packages_say_while_they_are_built_is_a_failure_of_git_alone() -> None:
+    said = "fatal: not a git repository (or any of the parent directories): .git"
+    assert [tool for tool in TABLES if diagnose(tool, f"{said}\nerror: something that nobody knows\n")] == ["git"]
+
+
+def test_what_is_said_by_the_way_counts_near_the_end_alone() -> None:
+    said, others = "profile.sh: line 3: lsb_release: command not found\n", [f"error: {number}\n" for number in range(9)]
+    found = diagnose("build", "".join(others) + said)
+    assert found is not None and found.diagnosis.id == "system.no_program"
+    assert diagnose("build", said + "".join(others)) is None
+    assert diagnose("build", said + "/r/x.cpp:12:3: error: 'y' was not declared in this scope\n") is None
+
+
+NINJA = """
+[3/9] /usr/bin/nvcc -c a.cu -o a.o
+FAILED: [code=1] a.o
+/usr/bin/nvcc -DERROR -c a.cu -o a.o
+a.cu(88): error: identifier "size_x" is undefined
+          auto x = cute::size_x(l);
+                   ^
+
+1 error detected in the compilation of "a.cu".
+[4/9] /usr/bin/nvcc -c b.cu -o b.o
+b.cu(7): warning #177-D: variable "error" was declared but never referenced
+FAILED: [code=2] c.o
+c.cu(9): error: more than one instance of overloaded function
+ninja: build stopped: subcommand failed.
+Traceback (most recent call last):
+  File "scripts/build_wheel.py", line 152, in main
+subprocess.CalledProcessError: Command 'cmake --build . --parallel 64' returned non-zero exit status 1.
+"""
+TOLD = {
+    # what a failure says, and the line that is told of it: the one that the others follow from
+    "ninja goes on with other jobs": (NINJA, 'a.cu(88): error: identifier "size_x" is undefined'),
+    "thousands of lines later": (
+        NINJA + "[100%] Building CXX object x.o\n" * 3000 + "gmake: *** [Makefile:166: all] Error 2\n",
+        'a.cu(88): error: identifier "size_x" is undefined',
+    ),
+    "CMake's words stand below": (
+        "CMake Error at CMakeLists.txt:301 (message):\n  flux capacitor\n  is broken\n\n"
+        "-- Configuring incomplete, errors occurred!\n",
+        "CMake Error at CMakeLists.txt:301 (message): flux capacitor is broken",
+    ),
+    "CMake's words stand below a blank": (
+        'CMake Error at x.cmake:9 (find):\n\n    By not providing "Findflux.cmake"\n\n'
+        "Call Stack (most recent call first):\n",
+        'CMake Error at x.cmake:9 (find): By not providing "Findflux.cmake"',
+    ),
+    "the linker": (
+        "/usr/bin/ld: a.o: undefined reference to `flux'\ncollect2: error: ld returned 1 exit status\n"
+        "gmake: *** [a] Error 1\n",
+        "/usr/bin/ld: a.o: undefined reference to `flux'",
+    ),
+    "pip's frames": (
+        "  × python setup.py egg_info did not run successfully.\n  │ exit code: 1\n  ╰─> [6 lines of output]\n"
+        "      Traceback (most recent call last):\n      ValueError: flux\n      [end of output]\n"
+        "error: metadata-generation-failed\n",
+        "ValueError: flux",
+    ),
+    "colours and progress": (
+        "\x1b[1m\x1b[31merror: flux\x1b[0m\x1b[K\rReceiving objects:  9%\rReceiving objects: 100%, done.\n",
+        "error: flux",
+    ),
+    "a builder's prefixes": ("#22 3747.1 error: flux\n#22 3747.2 gmake[1]: *** [x] Error 2\n", "error: flux"),
+    "a rank's prefix": (
+        "12: [rank12]: ValueError: flux\nsrun: error: n1: task 12: Exited with exit code 1\n",
+        "ValueError: flux",
+    ),
+    "bytes that are no UTF-8": (
+        b"error: fl\xfcx \xe2\x80\x98y\xe2\x80\x99\n".decode("utf-8", "replace"),
+        "error: fl\ufffdx ‘y’",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_the_line_that_is_told_of_a_failure_that_nobody_knows(name: str) -> None:
+    output, line = TOLD[name]
+    assert diagnose("build", output) is None
+    assert chief(last_errors(output)) == line
 
 
 PIP = (sys.executable, "-m", "pip", "install", "--isolated", "--retries", "1")
