@@ -21,6 +21,12 @@ ASKED = [
     ("a branch", f"```\npip install {URL}@main\n```", None),
     ("nothing named", f"```\npip install {URL}\n```", None),
     ("a user and a port", f"```\npip install flashinfer-python@git+ssh://git@host:22/x.git@{SHA}\n```", SHA),
+    (
+        "a private one, on a port of its own",
+        f"- To use it:\n\n  ```bash\n  python -u -m pip install --no-build-isolation \\\n    "
+        f'"flashinfer-python[cu13] @ git+ssh://git@git.site:12051/a/flashinfer.git@{SHA}"\n  ```\n',
+        SHA,
+    ),
     ("tildes", f"~~~sh\npip install {URL}@{SHA}\n~~~", SHA),
     ("text", f"Last, install the fork with `pip install {URL}@{SHA}`.\n", SHA),
     ("after another package", f"```\npip install git+https://github.com/x/fla.git {URL}@{SHA}\n```", SHA),

@@ -594,3 +594,13 @@ def test_a_checkout_of_another_age_lacks_nothing_that_its_script_does_not_name(w
     assert builds.wanting(wanted.machine, str(wanted.repo), "") == ("tensorrt_llm/libs/libpg_utils.so",)
     rewrite(wanted.repo / "scripts/build_wheel.py", "libpg_utils", "libother")
     assert builds.wanting(wanted.machine, str(wanted.repo), "") == ()
+
+
+def test_what_newer_ages_compile_at_run_time_is_part_of_a_build(wanted: Ground) -> None:
+    script = wanted.repo / "scripts/build_wheel.py"
+    script.write_text(f'{script.read_text()}\n# project / "3rdparty" / "fmha_sm100"\n')
+    assert builds.wanting(wanted.machine, str(wanted.repo), "") == ("3rdparty/fmha_sm100/",)
+    (wanted.repo / "3rdparty/fmha_sm100").mkdir(parents=True)
+    assert builds.wanting(wanted.machine, str(wanted.repo), "") == ("3rdparty/fmha_sm100/",), "it is empty"
+    (wanted.repo / "3rdparty/fmha_sm100/__init__.py").touch()
+    assert builds.wanting(wanted.machine, str(wanted.repo), "") == ()
