@@ -175,6 +175,8 @@ def as_text(found: Recognised, variables: Variables) -> str:
 def _venv_rule(script: Script) -> str:
     from k3env.k3 import ages
 
+    if not script.makes_venv:
+        return "none of its own: it installs into python3 itself, as before Kimi K3"
     rule = ".venv-X.Y in the checkout, by python3's version"
     return f"{rule}; with {ages.BUILD_ROOT} ROOT, ROOT/venv-X.Y" if script.has(ages.BUILD_ROOT) else rule
 

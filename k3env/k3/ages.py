@@ -22,9 +22,10 @@ ROOT_VARIABLE = "TRTLLM_BUILD_ROOT"
 
 SUBMODULES = ".gitmodules"
 STAMP = ".generation_complete"
+VENV = "venv"
 FINGERPRINT = ".cmake_configure_args"
 """Words of the script itself: that it fetches submodules, that it marks a whole generation of attention kernels, that
-it notices by itself when it is to be configured in another way."""
+it makes an environment, that it notices by itself when it is to be configured in another way."""
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,8 @@ class Script:
     """Whether it can tell a whole generation of attention kernels from one that was cut off."""
     fetches_content: bool
     """Whether its first configuration downloads sources."""
+    makes_venv: bool = True
+    """Whether it makes an environment of its own; else it installs into the Python that runs it."""
     source: Evidence = Evidence("")
 
     def has(self, flag: str) -> bool:
@@ -55,6 +57,7 @@ def script(machine: Machine, root: str) -> Optional[Script]:
         ages.SUBMODULES in text,
         ages.STAMP in text,
         _fetches(machine, root),
+        ages.VENV in text,
         Evidence(path, excerpt=" ".join(flags)),
     )
 

@@ -90,6 +90,11 @@ def _python(ground: Ground) -> Optional[Finding]:
             "python", "a base interpreter first in PATH", "a virtual environment's",
             "leave that environment, or use a TensorRT LLM devel image: inside one, the build makes no .venv-X.Y",
         )  # fmt: skip
+    if not ground.script.makes_venv:
+        return _problem(
+            "python", "a build script that makes .venv-X.Y", "one that installs into python3 itself",
+            "set trtllm_commit to one with Kimi K3: this checkout is older",
+        )  # fmt: skip
     if not _takes(ground.requires_python, ground.toolchain.python):
         return _problem(
             "python", f"Python {ground.requires_python}, as setup.py says", f"Python {ground.toolchain.python}",

@@ -176,3 +176,11 @@ def test_an_empty_path_is_told_as_such(path: str) -> None:
     argv = [sys.executable, "-m", "k3env.cli", "describe", "--repo", path]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and "--repo names no checkout" in done.stderr and "an empty text" in done.stderr
+
+
+def test_a_script_that_makes_no_environment(root: Path) -> None:
+    text = (DATA / "1-before.py").read_text()
+    (root / "scripts" / "build_wheel.py").write_text(
+        "\n".join(line for line in text.splitlines() if "venv" not in line)
+    )
+    assert described(root)["venv"].startswith("none of its own")

@@ -117,6 +117,13 @@ BROKEN = [
     ),
     ("more jobs than memory", {"jobs": 72, "memory_bytes": 64 * GIB}, "memory", "64 GiB free", "set trtllm_jobs to 16"),
     (
+        "a build script that makes no environment",
+        {"script": replace(SCRIPT, makes_venv=False)},
+        "python",
+        "into python3 itself",
+        "trtllm_commit",
+    ),
+    (
         "an architecture that the checkout has no kernels for",
         {"arch": "103-real;121-real", "architectures": ("80", "103", "120")},
         "arch",
