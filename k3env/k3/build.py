@@ -29,8 +29,9 @@ SWEEP = "examples/kimi_k3/perf_sweep/perf_sweep.sbatch"
 GUIDES = (
     "examples/kimi_k3/README.md",
     "docs/source/deployment-guide/deployment-guide-for-kimi-k3-on-trtllm.md",
+    "examples/models/core/kimi_k3/README.md",
 )
-"""Where a checkout says whether it needs the FlashInfer fork."""
+"""Where a checkout says whether it needs the FlashInfer fork. Inferred: the last one, where other examples lie."""
 
 FETCHED = ("3rdparty/fetch_content.json", "3rdparty/CMakeLists.txt")
 """Where a checkout names what CMake fetches, the newer ages in the first."""
