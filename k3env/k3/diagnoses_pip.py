@@ -261,11 +261,11 @@ PIP = (
     ),
     Diagnosis(
         "pip.build_requirement",
-        r"BackendUnavailable|Cannot import '[\w.]+'|ModuleNotFoundError: No module named '(setuptools|wheel|packaging"
-        r"|tvm_ffi|apache_tvm_ffi|hatchling|scikit_build_core|pybind11|nanobind|ninja|numpy|Cython|cython)\b"
+        r"BackendUnavailable|Cannot import ['`][\w.]+['`]|ModuleNotFoundError: No module named '(setuptools|wheel"
+        r"|packaging|tvm_ffi|apache_tvm_ffi|hatchling|scikit_build_core|pybind11|nanobind|ninja|numpy|Cython|cython)\b"
         r"|invalid command 'bdist_wheel'",
         "with no_build_isolation, what the package is built with must be in the environment, and is not",
-        "install its build requirements first (for FlashInfer: setuptools>=77, packaging>=24, apache-tvm-ffi)",
+        "install its build requirements first (for FlashInfer: setuptools>=77, packaging>=24.2, apache-tvm-ffi)",
         "pip's own words; FlashInfer, pyproject.toml",
     ),
     Diagnosis(
