@@ -120,7 +120,7 @@ def _rows(directory: str, target: Target, filled: Filled) -> list[str]:
         f"  new       {len(filled.new)} files",
     ]
     if filled.conan is not None and filled.conan.archive is not None:
-        rows.insert(4, f"  conan     {len(filled.conan.packages)} packages, for gcc {filled.conan.gcc}")
+        rows.insert(4, f"  conan     {', '.join(filled.conan.packages)}, for gcc {filled.conan.gcc}")
     if house.image:
         rows.append(f"  left to the image: {', '.join(house.image)}")
     rows += [f"  as source, to be built on the node: {name}: {why}" for name, why in house.source.items()]

@@ -110,7 +110,8 @@ class Packages:
         absent = sorted(_name(node) for node in needed if node["binary"] not in (*_DOWNLOADED, *_NEEDLESS))
         if absent:
             raise TaskFailed(
-                f"{wanted.remote} has no {', '.join(absent)} for {self.target.arch} and gcc {self.target.gcc}",
+                f"{wanted.remote} has no {', '.join(absent)} for {self.target.arch} and gcc {self.target.gcc}, which"
+                " is the nodes' compiler if --gcc says no other",
                 expected="packages that need not be compiled", found=f"none of {', '.join(absent)}", id="fetch.conan",
             )  # fmt: skip
         if any(node["binary"] == "Download" for node in needed):

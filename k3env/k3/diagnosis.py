@@ -28,6 +28,6 @@ LFS = "run `git lfs install && git lfs pull` in the checkout, or set `lfs: true`
 IMAGE_ARCH = "use the image for this processor (sbsa for aarch64)"
 DISK = "make room: a build needs about 63 GB, its temporary files more; see `df -h` and `df -i`"
 EGRESS = (
-    "see that this node reaches it: DNS, proxy (`https_proxy`); or name a mirror that it reaches; or fill caches on a "
-    "host with egress: invoke fetch"
+    "see that this node reaches it: DNS, proxy (`https_proxy`); or name a mirror that it reaches; or fill a "
+    "directory on a host with egress, invoke fetch, and let offline_dir name it"
 )

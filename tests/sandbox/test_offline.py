@@ -44,10 +44,10 @@ class Place:
         own = ("--extra-vars", f"@{self.root}/vars.yml", "--extra-vars", f"offline_dir={self.root}/off")
         return self.type("provision", *words, *own, "--output", "json", *options)
 
-    def fetch(self) -> Said:
+    def fetch(self, *options: str) -> Said:
         target = ("--arch", os.uname().machine, "--python", ground.VERSION)
         words = ("fetch", "--directory", str(self.root / "off"), *target, "--extra-vars", f"@{self.root}/vars.yml")
-        return self.type(*words, network=True)
+        return self.type(*words, *options, network=True)
 
 
 @pytest.fixture(scope="module")

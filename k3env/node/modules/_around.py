@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from k3env.node.machine import Machine
     from k3env.node.offline import Offline
     from k3env.protocol.container import Container
+    from k3env.protocol.finding import Finding
 
 M = TypeVar("M", bound=Any)
 _LACKING = ("pip.no_match", "pip.network", "git.transport", "git.network")
@@ -71,6 +72,8 @@ def explained(
         yield
     except TaskFailed as error:
         found = error.finding
+        if directory is not None and found.id == "git.ownership" and f"'{directory}/" in _said(found):
+            raise _owned(machine, directory, found) from None
         if directory is None or found.id not in _LACKING:
             raise
         advice = opened(machine, directory).remedy(python())
@@ -83,3 +86,24 @@ def explained(
             expected=f"{what} in {directory}", found=found.found, remedy=advice, id="offline.missing",
             evidence=found.evidence,
         ) from None  # fmt: skip
+
+
+def _said(found: Finding) -> str:
+    return "\n".join((found.found or "", *(item.excerpt for item in found.evidence)))
+
+
+def _owned(machine: Machine, directory: str, found: Finding) -> TaskFailed:
+    """Say once of all mirrors what git says of one after the other: they are not this user's."""
+    import os
+
+    mirrors = os.path.join(directory, "git")
+    status = machine.stat(mirrors)
+    owner = f"uid {status.st_uid}" if status is not None else "another user"
+    trust = "git config --global --add safe.directory"
+    return TaskFailed(
+        f"the mirrors in {directory} are {owner}'s, and git lets uid {os.geteuid()} read none of another user's",
+        expected=f"mirrors of uid {os.geteuid()}, who builds", found=f"mirrors of {owner}",
+        remedy=f"copy the directory as the user who builds, or chown -R {os.geteuid()} {mirrors}; or, as that user: "
+        f"for m in $(find {mirrors} -name '*.git' -prune); do {trust} $m; done",
+        id="offline.owner", evidence=found.evidence,
+    )  # fmt: skip

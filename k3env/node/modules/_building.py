@@ -296,8 +296,9 @@ class Work:
                 self.wanted.container,
                 self.wanted.environment,
             )
+            found = self._with_conan(found)
             found.make(self.machine)
-            self._disk.append(self._with_conan(found))
+            self._disk.append(found)
         return self._disk[0]
 
     def _with_conan(self, disk: OwnDisk) -> OwnDisk:

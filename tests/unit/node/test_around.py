@@ -111,6 +111,22 @@ def test_another_failure_stays_what_it_is(machine: ground.Watched, directory: Pa
     assert caught.value.finding.id == "pip.disk"
 
 
+def test_mirrors_of_another_user_are_told_once_for_all(machine: ground.Watched, directory: Path) -> None:
+    mirror = f"{directory}/git/x.invalid/a.git"
+    failure = TaskFailed(
+        "it failed", found=f"fatal: detected dubious ownership in repository at '{mirror}'", id="git.ownership"
+    )
+    with pytest.raises(TaskFailed, match="git lets uid") as caught, explained(machine, str(directory)):
+        raise failure
+    remedy = caught.value.finding.remedy or ""
+    assert caught.value.finding.id == "offline.owner" and f"find {directory}/git -name '*.git' -prune" in remedy
+    elsewhere = TaskFailed(
+        "it failed", found="fatal: detected dubious ownership in repository at '/r'", id="git.ownership"
+    )
+    with pytest.raises(TaskFailed, match="it failed"), explained(machine, str(directory)):
+        raise elsewhere
+
+
 @pytest.mark.parametrize("path", ["off", "/off/", "/a/../b"])
 def test_a_directory_has_one_name(path: str) -> None:
     with pytest.raises(ValueError, match="offline must be an absolute path"):
