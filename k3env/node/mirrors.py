@@ -15,6 +15,7 @@ from k3env.errors import TaskFailed
 from k3env.node import git
 from k3env.node.machine import Machine
 from k3env.node.modules import _steps
+from k3env.node.modules._parameters import has_credentials
 from k3env.node.offline import GIT, Mirror
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class Mirrors:
         return os.path.isdir(path) and self.commands.ask(path, "cat-file", "-e", f"{commit}^{{commit}}").ok
 
     def _note(self, url: str, commit: str) -> None:
-        found = self.made.get(url) or self.known.get(url) or Mirror(git.shown(url), relative(url), ())
+        found = self.made.get(url) or self.known.get(url) or Mirror(_named(url), relative(url), ())
         self.made[url] = replace(found, commits=tuple(sorted({*found.commits, commit})))
 
     def _resolved(self, path: str, revision: str) -> Optional[str]:
@@ -216,6 +217,11 @@ def relative(url: str) -> str:
     place = re.sub(r"(\.git)?/*$", "", parts.path.lstrip("/"))
     words = [quote(word, safe="+") for word in place.split("/") if word not in ("", ".", "..")]
     return posixpath.join(GIT, quote(parts.netloc.rpartition("@")[2], safe="") or "local", *words) + ".git"
+
+
+def _named(url: str) -> str:
+    """Return a URL as git is asked for it, and the manifest names it: with ssh's user name, without a secret."""
+    return git.shown(url) if has_credentials(url) else url
 
 
 def _absent(url: str, revision: str) -> TaskFailed:

@@ -160,9 +160,16 @@ def upstream(tmp_path: Path) -> Iterator[Upstream]:
         index.terminate()
 
 
-def test_repositories_and_wheels_come_while_the_build_is_at_work(node: Node, upstream: Upstream) -> None:
+@pytest.mark.parametrize("road", ["git", "ssh"])
+def test_repositories_and_wheels_come_while_the_build_is_at_work(node: Node, upstream: Upstream, road: str) -> None:
     """Both servers have nothing any more when the build ends: what is installed then came before."""
     then = f"cd {node.root}; mv served gone; mv pages gone"
+    if road == "ssh":
+        upstream = replace(upstream, url=f"ssh://git@localhost{node.root}/served")
+        ssh = node.root / "ssh"
+        ssh.write_text('#!/bin/sh\nfor last; do :; done\nexec sh -c "$last"\n')  # no server is needed for its user name
+        ssh.chmod(0o755)
+        node.environment["GIT_SSH"] = str(ssh)
     done = node.run(
         node.build(node.beside(2, then)),
         node.packages("1.2", "wheels-only", index_url=upstream.index),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,14 +15,16 @@ from pathlib import Path
 
 import pytest
 
+from k3env.errors import TaskFailed
 from k3env.node import checks, manifest
 from k3env.node.cancel import Cancel, Cancelled
 from k3env.node.container import own_name, removal, sweep, wrap
 from k3env.node.facts import image_packages
-from k3env.node.modules import _own_disk
+from k3env.node.modules import _ahead, _own_disk
 from k3env.node.modules.command import Command
 from k3env.node.modules.pip_packages import PipPackages
 from k3env.node.modules.trtllm_build import TrtllmBuild
+from k3env.node.requirements import parse
 from k3env.protocol.profile import Paths, Profile
 from tests import engine
 from tests.engine import Podman
@@ -154,6 +157,37 @@ def test_caches_on_the_nodes_own_disk_are_seen_in_the_image(
     done = machine.run(wrap(disk.container, words, repo=str(repo), environment=disk.caches), environment=disk.caches)
     assert done.ok, done
     assert sorted(path.parent.name for path in (tmp_path / "var").rglob("seen")) == ["ccache", "conan", "pip"]
+
+
+def test_wheels_come_beforehand_by_the_images_python(
+    podman: Podman,
+    machine: Watched,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = tmp_path_factory.mktemp("own")
+    monkeypatch.setattr(_own_disk, "BASE", str(own))
+    repo, pages = tmp_path / "TensorRT-LLM", tmp_path / "simple"
+    repo.mkdir()
+    made = wheel(pages / "wheels-only", "wheels-only", "2.0")
+    (made.parent / "index.html").write_text(f'<a href="{made.name}">{made.name}</a>')
+    module = PipPackages(
+        ("wheels-only",), checkout=str(repo), index_url=pages.as_uri(), container=podman.container(tmp_path)
+    )
+    (download,) = module.ahead(machine)
+    with pytest.raises(TaskFailed, match="no pip"):
+        download.bring(machine)
+    shutil.copytree(engine.SITE / "pip", podman.packages / "pip")
+    machine.started.clear()
+    try:
+        download.bring(machine)
+    finally:
+        shutil.rmtree(podman.packages / "pip")
+    assert [path.name for path in own.rglob("*.whl")] == [made.name]
+    assert [argv[:2] for argv in machine.started if "pip" in argv] == [("podman", "run")] and podman.names() == []
+    (place,) = _ahead.ready(machine, [parse("wheels-only")], str(repo)).places
+    assert str(own) in place
 
 
 def test_removing_what_is_not_there_is_no_error(podman: Podman, machine: Watched) -> None:
