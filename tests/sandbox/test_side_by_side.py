@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,26 @@ def test_own_checkouts_are_changed_at_once_and_a_shared_one_once(fresh: Site, tm
     shared = [told["tasks"][1]["status"] for told in said.document["hosts"].values()]
     assert sorted(shared) == ["changed", "ok", "ok", "ok"]
     assert (tmp_path / "shared/log").read_text().split() == ["begin", "end"]
+
+
+def test_own_checkouts_are_built_at_once(fresh: Site, tmp_path: Path) -> None:
+    """Each build begins before any other has ended, by what the nodes' journals say of the main job."""
+    trays = ("tray-01", "tray-02")
+    for name in trays:
+        (tmp_path / name).mkdir()
+    repo = f"trtllm_repo={tmp_path}/{{{{ inventory_hostname }}}}/TensorRT-LLM"
+    words = ("--hosts", ",".join(trays), "--tags", "build", "--extra-vars", repo, "--output", "jsonl")
+    said = fresh.k3env("provision", *words)
+    assert said.code == 0, said.err
+    lines = [json.loads(line) for line in said.out.splitlines()]
+    events = [line for line in lines if line["schema"] == "k3env.event/1"]
+    builds = [event for event in events if event["kind"] == "apply" and event["data"]["module"] == "trtllm_build"]
+    begun = {event["host"]: event["time"] for event in builds}
+    assert set(begun) == set(trays)
+    of = {(event["host"], event["task"]) for event in builds}
+    ended = {
+        event["host"]: event["time"]
+        for event in events
+        if event["kind"] == "result" and (event["host"], event["task"]) in of
+    }
+    assert max(begun.values()) < min(ended.values()), (begun, ended)

@@ -167,7 +167,8 @@ class _Wheel(_Bring):
         """Download it as the interpreter that makes the environment would."""
         on = _around.around(machine, self.module)
         is_here = on.container.engine == "none"
-        environment = {**ENVIRONMENT, **on.environment}
+        # A favour gives up soon where nothing answers.
+        environment = {**ENVIRONMENT, "PIP_RETRIES": "1", **on.environment}
         refuse_credentials(machine, environment)
         words = [interpreter.base_python(machine).path if is_here else "python3", "-u", "-m", "pip", "download"]
         words += ["--no-deps", "--no-cache-dir", "--only-binary", ":all:", "--dest", os.path.join(self.place, WHEELS)]
