@@ -44,6 +44,8 @@ ROOTS = {
     "podman": "podman",
     "runc": "runc",
     "catatonit": "catatonit",
+    # For those of an ordinary user, who also needs subordinate numbers: useradd -m gives them.
+    "newuidmap": "uidmap",
 }
 SEARCH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
 

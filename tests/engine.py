@@ -7,6 +7,7 @@ whose packages lie those that the image "brings".
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from typing import Optional
 
 from k3env.protocol.container import Container
 
@@ -32,7 +34,12 @@ cgroup_manager = "cgroupfs"
 events_logger = "file"
 runtime = "runc"
 """
-_STORAGE = '[storage]\ndriver = "overlay"\ngraphroot = "{0}/storage"\nrunroot = "{0}/run"\n'
+_STORAGE = """[storage]
+driver = "{1}"
+graphroot = "{0}/storage"
+rootless_storage_path = "{0}/storage"
+runroot = "{0}/run"
+"""
 _SEARCH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 
 
@@ -43,22 +50,33 @@ class Podman:
     home: Path
     packages: Path
     """What the image has installed."""
+    user: Optional[pwd.struct_passwd] = None
+    """Whose containers they are, without root's rights; None: root's."""
 
     @property
     def environment(self) -> dict[str, str]:
         """What leads podman to this storage."""
         names = {"CONTAINERS_CONF": "containers.conf", "CONTAINERS_STORAGE_CONF": "storage.conf"}
-        return {name: str(self.home / file) for name, file in names.items()}
+        found = {name: str(self.home / file) for name, file in names.items()}
+        return found if self.user is None else {**found, "XDG_RUNTIME_DIR": str(self.home / "runtime")}
 
     def container(self, *mounts: Path) -> Container:
         """Return the image, with its programs and packages, and more directories of this machine."""
-        own = ("/usr:/usr:ro", f"{PREFIX}:{PREFIX}:ro", f"{self.packages}:{SITE}:ro")
-        return Container("podman", IMAGE, (*own, *(f"{path}:{path}" for path in mounts)))
+        # The Python of these tests may lie where only root can read.
+        python = () if self.user is not None else (f"{PREFIX}:{PREFIX}:ro", f"{self.packages}:{SITE}:ro")
+        return Container("podman", IMAGE, ("/usr:/usr:ro", *python, *(f"{path}:{path}" for path in mounts)))
 
     def said(self, *argv: str) -> str:
         """Run podman, which must succeed, and return what it says."""
         environment = {**os.environ, "PATH": _SEARCH, **self.environment}
-        done = subprocess.run(["podman", *argv], env=environment, capture_output=True, text=True, check=False)
+        words = ["podman", *argv]
+        if self.user is not None:
+            environment["HOME"] = self.user.pw_dir
+            who = (f"--reuid={self.user.pw_uid}", f"--regid={self.user.pw_gid}", "--init-groups")
+            words = ["setpriv", *who, *words]
+        done = subprocess.run(
+            words, env=environment, cwd=self.home, capture_output=True, text=True, check=False, timeout=120
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
@@ -81,22 +99,49 @@ def missing() -> str:
     return f"not installed: {', '.join(absent)}" if absent else ""
 
 
+def without_root() -> tuple[str, Optional[pwd.struct_passwd]]:
+    """Return why no ordinary user can run containers here, or "" and one who can: who has subordinate numbers."""
+    if (why := missing()) != "":
+        return why, None
+    if shutil.which("newuidmap") is None:
+        return "not installed: uidmap", None
+    owners = {line.partition(":")[0] for file in ("/etc/subuid", "/etc/subgid") for line in _lines(file)}
+    for entry in pwd.getpwall():
+        if entry.pw_name in owners and entry.pw_uid >= 1000:
+            return "", entry
+    return "no user has subordinate numbers: useradd -m NAME", None
+
+
+def _lines(path: str) -> list[str]:
+    return Path(path).read_text().splitlines() if Path(path).exists() else []
+
+
 @contextmanager
-def podman(home: Path) -> Iterator[Podman]:
+def podman(home: Path, user: Optional[pwd.struct_passwd] = None) -> Iterator[Podman]:
     """Make the storage and the image; all containers are gone when the block is left."""
     packages = home / "image-packages"
     packages.mkdir(parents=True)
     (home / "containers.conf").write_text(_CONTAINERS)
-    (home / "storage.conf").write_text(_STORAGE.format(home))
-    found = Podman(home, packages)
+    # Not every kernel lets ordinary users mount overlays.
+    driver = "overlay" if user is None else "vfs"
+    (home / "storage.conf").write_text(_STORAGE.format(home, driver))
+    found = Podman(home, packages, user)
     archive = home / "image.tar"
     _pack(archive)
+    if user is not None:
+        (home / "runtime").mkdir(mode=0o700)
+        for path in (home, *home.iterdir()):
+            os.chown(path, user.pw_uid, user.pw_gid)
     found.said("import", "--quiet", "--change", f"ENV PATH={PREFIX}/bin:/usr/bin:/bin", str(archive), IMAGE)
     try:
         yield found
     finally:
         found.said("rm", "--all", "--force")
         found.said("rmi", "--all", "--force")
+        if user is not None:
+            # What belongs to subordinate users, only the engine can remove; it leaves a process that holds them.
+            found.said("unshare", "rm", "-rf", str(home / "storage"))
+            found.said("system", "migrate")
 
 
 def _pack(archive: Path) -> None:

@@ -21,6 +21,8 @@ from k3env.protocol.masking import Mask
 OUTPUT_BYTES = 1 << 20
 GRACE_S = 2.0
 POLL_S = 1.0
+LEFT_S = 0.2
+"""How often it is looked whether a command has ended whose output hasn't."""
 LOG_BYTES = 256 << 20
 """How long a log grows before what stands in it gives way."""
 _CHUNK = 1 << 16
@@ -92,7 +94,11 @@ def run(
                 timed_out = True
                 break
             with cancel:
-                ready = selector.select(left)
+                ready = selector.select(min(left, LEFT_S))
+            if not ready and _has_left(child):
+                ready = selector.select(0)  # its last words
+                if not ready:
+                    break
             for key, _ in ready:
                 data = os.read(key.fd, _CHUNK)
                 if not data:
@@ -148,6 +154,10 @@ def stream(
             with cancel:
                 ready = selector.select(POLL_S)
             now = time.monotonic()
+            if not ready and _has_left(child):
+                ready = selector.select(0)  # its last words
+                if not ready:
+                    break
             if ready:
                 data = os.read(child.stdout.fileno(), _CHUNK)
                 if not data:
@@ -285,6 +295,22 @@ def _wait(child: subprocess.Popen[bytes], timeout_s: float, cancel: Cancel) -> b
         except subprocess.TimeoutExpired:
             return False
     return True
+
+
+def _has_left(child: subprocess.Popen[bytes]) -> bool:
+    """Return whether a command has ended with all of its group: what still holds its output is a daemon it began.
+
+    Such as ssh's, with ControlPersist, before OpenSSH 8.5: it holds the errors of the git that began it.
+    """
+    if child.poll() is None:
+        return False
+    try:
+        os.killpg(child.pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return False
 
 
 def _end(child: subprocess.Popen[bytes], grace_s: float) -> None:

@@ -103,6 +103,7 @@ class Facts:
         from k3env.node.privilege.become import DROPPED, become
 
         if self._user is not None:
-            self._machine.environment.update(become(self._user))
+            said = become(self._user)
             for name in DROPPED:
                 self._machine.environment.pop(name, None)
+            self._machine.environment.update(said)

@@ -165,3 +165,27 @@ def test_a_log_that_grows_too_long_keeps_its_newest_part(tmp_path: Path, monkeyp
     text = (tmp_path / "log").read_text()
     assert done.ok and len(text) < 2 << 20
     assert text.startswith("(what was here is cut off") and text.endswith("the end\n")
+
+
+DAEMON = "setsid sleep 60 & echo $! > {pid}; echo out"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_daemon_that_keeps_the_output_open_is_not_waited_for(tmp_path: Path, streamed: bool) -> None:
+    """As ssh with ControlPersist leaves one behind."""
+    pid, begun, told = tmp_path / "pid", time.monotonic(), list[str]()
+    script = ("sh", "-c", DAEMON.format(pid=pid))
+    if streamed:
+        done = process.stream(
+            script, environment=ENVIRONMENT, inactivity_s=50.0, on_line=told.append, log=io.BytesIO(), cancel=Cancel()
+        )
+    else:
+        done = run(*script, timeout_s=50.0)
+    assert done.ok and done.stdout == b"out\n" and told == (["out"] if streamed else [])
+    assert time.monotonic() - begun < 40
+    os.kill(int(pid.read_text()), 9)  # It was left alone: it is nobody's to end.
+
+
+def test_what_a_command_does_in_the_background_is_waited_for() -> None:
+    done = sh("(sleep 1; echo late) & echo now")
+    assert done.ok and done.stdout == b"now\nlate\n"
