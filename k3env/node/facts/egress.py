@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Optional, Union
@@ -129,6 +128,10 @@ def bypasses(host: str, environment: Mapping[str, str]) -> bool:
 
 
 def _within(host: str, network: str) -> bool:
+    if not network[:1].isalnum() or not (network[0].isdigit() or ":" in network):
+        return False
+    import ipaddress
+
     try:
         return ipaddress.ip_address(host) in ipaddress.ip_network(network, strict=False)
     except ValueError:

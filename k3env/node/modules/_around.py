@@ -95,15 +95,17 @@ def _said(found: Finding) -> str:
 def _owned(machine: Machine, directory: str, found: Finding) -> TaskFailed:
     """Say once of all mirrors what git says of one after the other: they are not this user's."""
     import os
+    import shlex
 
     mirrors = os.path.join(directory, "git")
     status = machine.stat(mirrors)
     owner = f"uid {status.st_uid}" if status is not None else "another user"
-    trust = "git config --global --add safe.directory"
+    trust = 'git config --global --add safe.directory "$m"'
+    place = shlex.quote(mirrors)
     return TaskFailed(
         f"the mirrors in {directory} are {owner}'s, and git lets uid {os.geteuid()} read none of another user's",
         expected=f"mirrors of uid {os.geteuid()}, who builds", found=f"mirrors of {owner}",
-        remedy=f"copy the directory as the user who builds, or chown -R {os.geteuid()} {mirrors}; or, as that user: "
-        f"for m in $(find {mirrors} -name '*.git' -prune); do {trust} $m; done",
+        remedy=f"copy the directory as the user who builds, or chown -R {os.geteuid()} {place}; or, as that user: "
+        f"find {place} -name '*.git' -prune | while read -r m; do {trust}; done",
         id="offline.owner", evidence=found.evidence,
     )  # fmt: skip

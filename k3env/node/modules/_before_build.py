@@ -63,13 +63,15 @@ class Ground:
     """Files of the commit that the build or the choice of FlashInfer needs, and that are not checked out."""
     lacking: tuple[tuple[str, str], ...] = ()
     """What the directory that serves instead of the network does not hold, each with what to do."""
+    conan_home: Optional[str] = None
+    """CONAN_HOME, where this user can't write to it."""
 
 
 def problems(ground: Ground) -> tuple[Finding, ...]:
     """Return all that keeps a build from ending well, as failed findings."""
     rules = (
         _image, _python, _architectures, _gpus, _tools, _torch, _prompt, _writable, _sources, _pointers, _submodules,
-        _space, _memory, _egress, _offline, _login,
+        _space, _memory, _egress, _offline, _conan, _login,
     )  # fmt: skip
     return tuple(finding for rule in rules if (finding := rule(ground)) is not None)
 
@@ -274,6 +276,16 @@ def _offline(ground: Ground) -> Optional[Finding]:
         "offline", "all that the first configuration loads, in the directory that was fetched",
         "; ".join(found for found, _ in ground.lacking),
         "; ".join(dict.fromkeys(remedy for _, remedy in ground.lacking)),
+    )  # fmt: skip
+
+
+def _conan(ground: Ground) -> Optional[Finding]:
+    if ground.conan_home is None:
+        return None
+    return _problem(
+        "conan", "a home of conan that the build can write to",
+        f"CONAN_HOME is {ground.conan_home}, and this user can't write there",
+        "unset CONAN_HOME, or see its owner: conan keeps profiles and a database there",
     )  # fmt: skip
 
 

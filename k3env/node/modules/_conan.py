@@ -37,6 +37,14 @@ def is_filled(machine: Machine, home: str) -> bool:
     return machine.is_dir(os.path.join(home, CACHE))
 
 
+def unwritable(home: str) -> Optional[str]:
+    """Return a home that this user can't write to; one that is still to be made is below another directory."""
+    there = home
+    while there and not os.path.lexists(there) and there != os.path.dirname(there):
+        there = os.path.dirname(there)
+    return home if there and not os.access(there, os.W_OK | os.X_OK) else None
+
+
 def unpacked(machine: Machine, directory: str, archive: Archive, home: str) -> str:
     """Return a home that holds what was fetched, beside the usual one: conan writes there, so each fetch has its own.
 

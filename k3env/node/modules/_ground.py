@@ -72,6 +72,7 @@ def look(
         _requires_python(machine, wanted.repo),
         git_content.left_out(machine, wanted.repo, (k3.CMAKE_LISTS, *k3.GUIDES)),
         _lacking(machine, wanted, {**machine.environment, **environment}, toolchain) if is_first else (),
+        _conan.unwritable(environment.get(_conan.VARIABLE, "")),
     )
 
 

@@ -195,3 +195,9 @@ def test_before_the_build_it_is_told_what_is_not_there(
     assert "not /lustre/c, which is on a network" in lacking("13.3", str(tmp_path / "c"))[0][0]
     shutil.copytree(tmp_path / "p", tmp_path / "c/p")
     assert lacking("13.3", str(tmp_path / "c")) == (), "filled by hand"
+
+
+def test_a_home_that_can_not_be_written_is_found(tmp_path: Path) -> None:
+    assert _conan.unwritable(str(tmp_path / "not/yet")) is None and _conan.unwritable("") is None
+    (tmp_path / "file").write_text("")
+    assert _conan.unwritable(f"{tmp_path}/file/x") == f"{tmp_path}/file/x", "for root too"

@@ -119,7 +119,7 @@ def test_mirrors_of_another_user_are_told_once_for_all(machine: ground.Watched, 
     with pytest.raises(TaskFailed, match="git lets uid") as caught, explained(machine, str(directory)):
         raise failure
     remedy = caught.value.finding.remedy or ""
-    assert caught.value.finding.id == "offline.owner" and f"find {directory}/git -name '*.git' -prune" in remedy
+    assert caught.value.finding.id == "offline.owner" and f"find '{directory}/git' -name '*.git' -prune" in remedy
     elsewhere = TaskFailed(
         "it failed", found="fatal: detected dubious ownership in repository at '/r'", id="git.ownership"
     )

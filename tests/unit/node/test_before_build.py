@@ -152,6 +152,7 @@ BROKEN = [
         "D lacks fmt",
         "fetch it",
     ),
+    ("conan's home", {"conan_home": "/theirs"}, "conan", "CONAN_HOME is /theirs", "unset CONAN_HOME"),
     ("a login node", {"login_node": "a login node: …"}, "login", "a login node", "trtllm_on_login_node: true"),
 ]
 

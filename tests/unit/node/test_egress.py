@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from k3env.node.facts import egress
+from k3env.node.facts import toolchain as toolchains
 from k3env.node.facts.egress import Configured, Way
 from k3env.node.facts.toolchain import Toolchain, toolchain
 from k3env.node.machine import Machine
@@ -130,8 +131,9 @@ def test_what_can_not_be_reached_is_named_once_with_what_led_there() -> None:
 
 
 @pytest.fixture
-def asked(tmp_path: Path) -> Callable[..., Configured]:
-    """Ask on this machine, with files of a user's own."""
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Configured]:
+    """Ask on this machine, with files of a user's own; of its tools none but git is asked."""
+    monkeypatch.setattr(toolchains, "TOOLS", ("git",))
 
     def ask(*urls: str, **environment: str) -> Configured:
         around = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "GIT_CONFIG_NOSYSTEM": "1",
@@ -190,7 +192,13 @@ def test_pips_files_are_read_as_pip_reads_them(
         assert "http://one/" not in found.values()
     else:
         assert found["index-url"] == index
+
+
+def test_a_file_that_a_variable_names_replaces_the_users(tmp_path: Path, asked: Callable[..., Configured]) -> None:
+    (tmp_path / ".config/pip").mkdir(parents=True)
+    (tmp_path / ".config/pip/pip.conf").write_text("[global]\nindex-url = http://one/\n")
     (tmp_path / "own.conf").write_text("[global]\nproxy = http://p\n")
+    assert "index-url" not in asked(PIP_CONFIG_FILE=str(tmp_path / "own.conf")).pip
     assert asked(PIP_CONFIG_FILE=str(tmp_path / "own.conf")).pip["proxy"] == "http://p"
     assert asked(PIP_CONFIG_FILE="/dev/null").pip == {}
 
