@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import time
 import uuid
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from k3env.errors import Refused, TaskFailed
 from k3env.k3 import ages
 from k3env.k3 import build as k3
 from k3env.k3.pins import RECORDED
-from k3env.node import git_content, manifest, offline
+from k3env.node import git, git_content, manifest, offline
 from k3env.node.container import wrap
 from k3env.node.facts import build, checkout, image_packages, interpreter, packages, system, venv
 from k3env.node.facts import script as scripts
@@ -89,6 +90,7 @@ class Work:
         version = toolchain.python
         self._refuse_ground(found, toolchain)
         arguments = self._arguments(found, toolchain)
+        self._drop_half_fmha(found)
         self.machine.make(os.path.join(self.root, manifest.DIRECTORY, "dg_cache"))
         with self.machine.beside():
             self._take("build TensorRT LLM", (self._python(), k3.SCRIPT, *arguments))
@@ -254,6 +256,17 @@ class Work:
             and found.manifest is None
             and self.machine.is_dir(os.path.join(self.root, k3.FMHA))
         )
+
+    def _drop_half_fmha(self, found: Build) -> None:
+        """Remove attention kernels that no build has finished, where the script has no flag to make them anew.
+
+        It would trust them for ever. What git tracks is left alone.
+        """
+        if not self._has_half_fmha(found) or ages.GENERATE_FMHA in self._flags():
+            return
+        if not git.answer(self.machine, self.root, "ls-files", "--", k3.FMHA).strip():
+            self.machine.progress("remove attention kernels that no build has finished")
+            shutil.rmtree(os.path.join(self.root, k3.FMHA))
 
     def _jobs(self) -> int:
         left = system.memory(self.machine)
