@@ -74,7 +74,7 @@ def explained(
         found = error.finding
         if directory is not None and found.id == "git.ownership" and f"'{directory}/" in _said(found):
             raise _owned(machine, directory, found) from None
-        if directory is None or found.id not in _LACKING:
+        if directory is None or not _lacks(found):
             raise
         advice = opened(machine, directory).remedy(python())
         package = _PACKAGE.search(found.found or "")
@@ -86,6 +86,13 @@ def explained(
             expected=f"{what} in {directory}", found=found.found, remedy=advice, id="offline.missing",
             evidence=found.evidence,
         ) from None  # fmt: skip
+
+
+def _lacks(found: Finding) -> bool:
+    """Return whether a failure means that something is not there; a .gitmodules that is wrong is wrong anywhere."""
+    if found.id == "git.submodule_url":
+        return not any(words in (found.found or "") for words in ("No url found", "No submodule mapping"))
+    return found.id in _LACKING
 
 
 def _said(found: Finding) -> str:
