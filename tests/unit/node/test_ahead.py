@@ -24,7 +24,9 @@ from k3env.node.cancel import Cancel
 from k3env.node.machine import Machine, Space
 from k3env.node.modules import _ahead, _own_disk
 from k3env.node.performer import Performer
+from k3env.node.privilege import users
 from k3env.protocol import codec
+from k3env.protocol.finding import Result
 from k3env.protocol.plan import APPLY, CHECK, Plan, Start, Task
 from tests.agent import task
 from tests.unit.fetching import served
@@ -336,3 +338,29 @@ def test_a_download_is_no_more_than_a_favour() -> None:
     assert "No space left" in str(begun.failures[0].message)
     with ahead.Ahead((), Cancel(), lambda text: None) as begun:
         assert begun.failures == []
+
+
+def test_later_tasks_come_along_to_another_user_who_is_theirs_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is ordered of a process behind sudo names what that user's later tasks are, and no others."""
+    orders: list[dict[str, Any]] = []
+
+    def perform(name: str, work: users.Work, emit: object, cancel: Cancel) -> Result:
+        orders.append(json.loads(json.dumps(work.order())))
+        return Result("ok")
+
+    monkeypatch.setattr(users, "perform", perform)
+    monkeypatch.setattr(users, "prove", lambda *rest: None)
+    owners = (None, None, "other", "k3")
+    tasks = [replace(task("command", f"1.{at}", argv=["true"]), become_user=of) for at, of in enumerate(owners, 1)]
+    plan: dict[str, Any] = codec.encode(replace(Plan(tuple(tasks)), user="k3"))
+    start = asdict(Start("run", "node"))
+    performer = Performer.begin(start, plan, {}, "", lambda kind, of, data: None, Cancel())
+    for item in plan["tasks"]:
+        performer.perform(item)
+    assert [[item["id"] for item in order["later"]] for order in orders] == [["1.2", "1.4"], ["1.4"], [], []]
+    # There, as in errand.py, each is the user's own.
+    for user in (None, "k3"):
+        order = {**orders[0]["plan"], "user": user}
+        there = Performer.begin(start, order, {}, "", lambda kind, of, data: None, Cancel())
+        there.later = tuple(orders[0]["later"])
+        assert [item["id"] for item in there._of_same_user(tasks[0])] == ["1.2", "1.4"]
