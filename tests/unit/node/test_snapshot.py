@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -124,6 +125,16 @@ def test_all_of_it_comes_and_nothing_is_asked_afterwards(hub: Hub, on: Watched, 
     assert len(hub.requests) == asked
     assert len(hub.asked("/tree/")) == 3
     assert any("of 0.0 GiB, 3 of 3 files" in text for text in on.told)
+
+
+def test_what_was_carried_without_its_times_is_compared_where_no_hub_is(hub: Hub, on: Watched, tmp_path: Path) -> None:
+    perform(module(hub, tmp_path / "t"), on)
+    shutil.copytree(tmp_path / "t", tmp_path / "carried", copy_function=shutil.copyfile)
+    for path in (tmp_path / "carried").rglob("*"):
+        os.utime(path, (1, 1))
+    wanted = HfSnapshot(REPO, REVISION, str(tmp_path / "carried"), endpoint="http://127.0.0.1:9")
+    perform(wanted, Watched(no_proxy="*"))
+    assert files(tmp_path / "carried") == hub.repositories[NAME]
 
 
 def test_patterns_choose(hub: Hub, on: Watched, tmp_path: Path) -> None:

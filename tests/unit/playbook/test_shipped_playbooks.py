@@ -158,6 +158,10 @@ def test_the_image_that_the_container_names() -> None:
     assert judged.parameters == {"checks": ["system.image_sqsh", "system.image_compressor"]}
     with pytest.raises(DocumentError, match="path names no file, nor does container"):
         made("stage", f"image_source={source}")
+    carried = tasks("stage", f"image_sha256={'0' * 64}", said[1], tags=("image",))[0]
+    assert carried.parameters == {"sha256": "0" * 64, "container": container, "arch": "aarch64"}
+    with pytest.raises(DocumentError, match="64 hexadecimal digits"):
+        made("stage", "image_sha256=12", said[1])
 
 
 @pytest.mark.parametrize("text", ["hf_" + "x" * 20, '{"secret": "env:HF_TOKEN"}'])
