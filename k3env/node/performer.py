@@ -337,9 +337,11 @@ class Performer:
             task: Task = codec.decode(Task, later)
             module: Module = codec.decode(modules.find(task.module), reveal(task.parameters, self.secrets), task.module)
             machine = self._machine(task)
+            downloads = module.ahead(machine)
+            # From here on it is another thread's.
             machine.cancel = Cancel()
             machine.on_progress(lambda text, fraction: None)
-            return module.ahead(machine)
+            return downloads
         return ()
 
     def _in_use(self, module: Module, machine: Machine) -> tuple[Finding, ...]:

@@ -80,12 +80,16 @@ class Ready:
 
 
 def downloads(module: PipPackages, machine: Machine) -> tuple[Download, ...]:
-    """Return what is worth downloading beforehand: what is to be had from elsewhere, and for this node."""
+    """Return what is worth downloading beforehand: what is not there as wanted, and is to be had from elsewhere.
+
+    What is as wanted now, a build may put back to what its requirements say: then its task downloads it by itself.
+    """
     base = _base(machine)
     if module.offline is not None or not base:
         return ()
     found, needs = [], _needs(machine, module.root, base)
-    for needed in map(parse, module.packages):
+    wanted = {change.what for change in module.changes(machine)}
+    for needed in (needed for needed in map(parse, module.packages) if needed.name in wanted):
         commit, place = commit_of(needed), _place(base, needed, module.root)
         kind: type[_Bring]
         if needed.marker is not None or machine.is_file(os.path.join(place, DONE)):

@@ -159,7 +159,7 @@ class PipPackages(Module):
         """Return the repositories with their submodules, and the wheels, that are to be downloaded."""
         from k3env.node.modules import _ahead
 
-        return _ahead.downloads(self, machine) if self._is_asked_for(machine) else ()
+        return _ahead.downloads(self, machine)
 
     def reasons(self, machine: Machine) -> tuple[str, ...]:
         """Return which packages are there, and from where."""

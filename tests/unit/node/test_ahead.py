@@ -23,6 +23,7 @@ from k3env.node import ahead
 from k3env.node.cancel import Cancel
 from k3env.node.machine import Machine, Space
 from k3env.node.modules import _ahead, _own_disk
+from k3env.node.modules.pip_packages import PipPackages
 from k3env.node.performer import Performer
 from k3env.node.privilege import users
 from k3env.protocol import codec
@@ -185,6 +186,10 @@ def test_repositories_and_wheels_come_while_the_build_is_at_work(node: Node, ups
     python = next(node.repo.glob(".venv-*/bin/python"))
     ground.run(python, "-c", "import kernels")
     assert list(node.ahead.iterdir()) == [], "what was used is gone"
+    # What is as wanted is not downloaded for another build.
+    for package in ("wheels-only", upstream.kernels):
+        module: PipPackages = codec.decode(PipPackages, node.packages("1.2", package).parameters)
+        assert module.ahead(Machine(environment=node.environment)) == ()
 
 
 def test_what_can_not_be_had_fails_no_build_and_is_told(node: Node, upstream: Upstream) -> None:
@@ -271,8 +276,6 @@ def test_nothing_comes_beforehand_in_check_mode(node: Node, upstream: Upstream) 
     ],
 )
 def test_what_is_worth_it(node: Node, what: dict[str, Any], wanted: list[str]) -> None:
-    from k3env.node.modules.pip_packages import PipPackages
-
     given = {"packages": ["wheels-only", f"kernels @ git+https://h/kernels@{'1' * 40}"], **what}
     given = {name: str(node.repo) if value == "{repo}" else value for name, value in given.items()}
     module: PipPackages = codec.decode(PipPackages, {"checkout": str(node.repo), **given})
