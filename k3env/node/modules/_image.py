@@ -70,8 +70,8 @@ class Import:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(fresh)
 
-    def take_over(self, sha256: str) -> None:
-        """Compare the file in its place with a digest, reading it once, and write its record.
+    def take_over(self, sha256: str, source: str = "") -> None:
+        """Compare the file in its place with a digest, reading it once, and write its record, with its source if known.
 
         Raises Refused for another content or a file that changes meanwhile, TaskFailed for other programs.
         """
@@ -88,7 +88,7 @@ class Import:
         if found != sha256:
             raise _not(self.path, f"sha256 {sha256}", found, remedy, "image.digest")
         self.machine.commit()
-        self._note(beside(self.path), before, found, "")
+        self._note(beside(self.path), before, found, source)
 
     def _step(self, work: str, fresh: str) -> _steps.Step:
         return _steps.Step(

@@ -15,6 +15,7 @@ from k3env.protocol.finding import Change
 if TYPE_CHECKING:
     from k3env.node.facts.image import Image
     from k3env.node.machine import Machine
+    from k3env.node.modules._image import Import
 
 # As enroot's own import takes them apart.
 _REGISTRY = re.compile(r"docker://([\w.!~*'()%;&=+$,-]+@)?([^#@\s]+#)?[a-z0-9/._-]+(:[\w.:-]+)?")
@@ -122,7 +123,7 @@ class EnrootImage(Module):
         )  # fmt: skip
         if self.sha256 is not None:
             importing.take_over(self.sha256)
-        else:
+        elif not self._is_the_same(importing):
             importing.make()
 
     def reasons(self, machine: Machine) -> tuple[str, ...]:
@@ -135,6 +136,23 @@ class EnrootImage(Module):
             f"{self.file} {made}: {record.get('arch')}, {record.get('compressor')}",
             f"size and time are those of sha256 {str(record.get('sha256'))[:12]}, which is not read again",
         )
+
+    def _is_the_same(self, importing: Import) -> bool:
+        """Return whether the file that is there has what its record says of it, but for its time, as a copy may."""
+        from k3env.node.modules import _image
+
+        image, record = _image.read(importing.machine, self.file), _image.record(importing.machine, self.file)
+        if record is None or image.size is None or image.size != record.get("size"):
+            return False
+        if self._unlike(image, {**record, "mtime_ns": image.mtime_ns}, importing.machine) is not None:
+            return False
+        try:
+            importing.take_over(str(record.get("sha256")), self.source or "")
+        except Refused as error:
+            if error.finding.id != "image.digest":
+                raise
+            return False
+        return True
 
     def _unlike(self, image: Image, record: dict[str, object], machine: Machine) -> Optional[str]:
         if not image.magic or not 0 < image.bytes_used <= (image.size or 0):

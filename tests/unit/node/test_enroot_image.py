@@ -286,6 +286,21 @@ def test_modes_of_what_is_written(ground: Ground) -> None:
     assert stat.S_IMODE(ground.path.stat().st_mode) & 0o044 == 0o044
 
 
+@pytest.mark.parametrize("spoilt", [False, True])
+def test_a_copy_with_another_time_is_compared_before_it_is_imported_anew(ground: Ground, spoilt: bool) -> None:
+    perform(ground.module(), ground.machine)
+    (ground.bin / "words").unlink()
+    if spoilt:
+        content = bytearray(ground.path.read_bytes())
+        content[-1] ^= 1
+        ground.path.write_bytes(content)
+    os.utime(ground.path, (1, 1))
+    perform(ground.module(), ground.machine)
+    assert (ground.bin / "words").exists() is spoilt
+    record = json.loads((ground.path.parent / ".k3.sqsh.k3env.json").read_text())
+    assert record["source"] == SOURCE and record["mtime_ns"] == ground.path.stat().st_mtime_ns
+
+
 class TestAFileThatWasCarried:
     """An image that was imported elsewhere, and is told by its digest."""
 
