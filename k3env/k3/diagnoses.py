@@ -114,7 +114,8 @@ def _ordered(*tables: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
 _CONTROL = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
 # BuildKit's "#25 474.9 ", a time, srun's "12: ", torch's "[rank3]:", pyxis' words before those of enroot.
 _BEFORE = re.compile(
-    r"^(#\d+ )?(\d+\.\d+ (?=\S| +\S))?(\[?\d{4}-\d\d-\d\dT[\d:.,]+(Z|[+-]\d\d:?\d\d)?\]?:? ?)?(\d+: (?!\d))?"
+    r"^([\w.-]+ - (INFO|ERROR|DEBUG) - )?(#\d+ )?(\d+\.\d+ (?=\S| +\S))?(\[?\d{4}-\d\d-\d\dT[\d:.,]+(Z"
+    r"|[+-]\d\d:?\d\d)?\]?:? ?)?(\d+: (?!\d))?"
     r"(\[rank\d+\]: ?)?(slurmstepd: (error: )?pyxis: +)?"
 )
 _FRAME = re.compile(r"^\s*([│|\u00d7╰─>]+ )+(?=\S)|[ \t│]+$")
@@ -157,7 +158,8 @@ _PASSED_ON = re.compile(
     r"|^srun: error: |[Cc]hild job \d+ terminated|did not complete successfully|smudge filter lfs failed"
     r"|external filter"
     r"|Check the logs for full command output|printing (contents of )?(enroot )?log|couldn't start container"
-    r"|failed to import docker image|^Traceback|^During handling of|MPI_ERRORS_ARE_FATAL|Error 1$"
+    r"|failed to import docker image|^fatal: not a git repository|^Traceback|^During handling of|MPI_ERRORS_ARE_FATAL"
+    r"|Error 1$"
 )
 
 TABLES = {

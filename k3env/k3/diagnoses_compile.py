@@ -109,7 +109,8 @@ LACKING = (
         r"No CMAKE_(CUDA|CXX|C)_COMPILER could be found|Failed to find nvcc|nvcc: (command )?not found"
         r"|No CUDA compiler found"
         r"|Could not find .*CUDA_TOOLKIT|CUDA_HOME environment variable is not set|Could not find nvcc"
-        r"|Specify CUDA_TOOLKIT_ROOT_DIR|No such file or directory: '\S*nvcc'|Could NOT find CUDA(Toolkit)? "
+        r"|Specify CUDA_TOOLKIT_ROOT_DIR|nvcc was not found|No such file or directory: '\S*nvcc'"
+        r"|Could NOT find CUDA(Toolkit)? "
         r"|cannot execute .cc1plus.|No such file or directory: '(gcc|g\+\+|c\+\+|cc)'|unable to execute '\S*(gcc"
         r"|g\+\+|nvcc)'",
         "the CUDA or C++ compiler is missing",
@@ -120,7 +121,8 @@ LACKING = (
         "build.tensorrt",
         r"NvInferVersion\.h\"? cannot be|NvInfer\w*\.h: No such file|has no member named .*\bnvinfer"
         r"|nvinfer1::\S+ has no member"
-        r"|class nvinfer1::\S+ has no member|cannot find -lnvinfer|No module named 'tensorrt'|(TensorRT"
+        r"|class nvinfer1::\S+ has no member|cannot find -lnvinfer|Could NOT find T(?:ensor|ENSOR)RT"
+        r"|No module named 'tensorrt'|(TensorRT"
         r"|nvinfer) (library )?not found",
         "TensorRT is not there, or is of another version than this checkout is written for",
         IMAGE,
@@ -141,6 +143,14 @@ LACKING = (
         "and "
         "room",
         "ccache/ccache #68, #154, #703, #1044; OP-TEE/optee_os#3505",
+    ),
+    Diagnosis(
+        "build.cuda_old",
+        r"CUtensorMap\w*. has not been declared|cuda_fp[48]\.h: No such file|__nv_fp[48]\w*\W.*(is undefined"
+        r"|not been declared|does not name)",
+        "this CUDA toolkit is older than the code: it lacks types of newer GPUs",
+        f"have CUDA 13's nvcc first in PATH; {IMAGE}",
+        "#2527, #3546",
     ),
     Diagnosis(
         "build.headers",
@@ -209,8 +219,15 @@ GIVEN = (
         "#277; triton-inference-server/tensorrtllm_backend#542",
     ),
     Diagnosis(
+        "build.not_found",
+        r"variables are used in this project, but they are set to NOTFOUND",
+        "CMake does not find libraries that the build links with",
+        IMAGE,
+        "CMake's own words; NVIDIA/TensorRT#700",
+    ),
+    Diagnosis(
         "build.library",
-        r"cannot find -l\w+",
+        r"cannot find (-l\w+|/\S+\.(a|so))",
         "a library to link with is not installed: the image is no devel image",
         IMAGE,
         "GNU ld's own words",

@@ -158,7 +158,8 @@ GIT = (
     ),
     Diagnosis(
         "git.submodule_url",
-        r"No url found for submodule path|Unable to fetch in submodule path|clone of '.*' into submodule path .* failed"
+        r"No url found for submodule path|Failed to recurse into submodule path|Unable to fetch in submodule path"
+        r"|clone of '.*' into submodule path .* failed"
         r"|No submodule mapping found",
         "a submodule can't be fetched from where .gitmodules says",
         "run `git submodule sync --recursive` in the checkout, and see that the URL in .gitmodules is reached; a "

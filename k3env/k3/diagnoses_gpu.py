@@ -63,7 +63,8 @@ GPU = (
     ),
     Diagnosis(
         "run.no_kernel",
-        r"no kernel image is available for execution|cudaErrorNoKernelImageForDevice|CUDA_ERROR_NO_BINARY_FOR_GPU"
+        r"no kernel image is available for execution|Arch unsupported for|cudaErrorNoKernelImageForDevice"
+        r"|CUDA_ERROR_NO_BINARY_FOR_GPU"
         r"|not compiled (with|for) (SM|sm_?|compute capability) ?\d"
         r"|is not compatible with the current PyTorch installation"
         r"|Unsupported SM|sm_?1\d\d\w* is not (supported|compatible)",

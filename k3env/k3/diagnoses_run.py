@@ -50,6 +50,14 @@ RUN = (
         "examples/kimi_k3/README.md",
     ),
     Diagnosis(
+        "run.unknown_model",
+        r"model architecture \w+ is not supported|Unknown architecture for|does not recognize this architecture"
+        r"|Unrecognized model in",
+        "this TensorRT LLM, or its transformers, is too old for the checkpoint, or the directory is not one",
+        "see trtllm_commit, and which tensorrt_llm is imported; see the check model.identity",
+        "#2845",
+    ),
+    Diagnosis(
         "run.versions",
         r"cannot import name '\w+' from '(transformers|torch|flashinfer|triton|tensorrt_llm|huggingface_hub|numpy)"
         r"|has no attribute '\w+'.*(flashinfer|triton|transformers)",
