@@ -76,11 +76,12 @@ def failure(message: str, done: Completed, root: str) -> TaskFailed:
             remedy="see that the git server, or the filesystem, answers; then run it again", id="git.timeout",
             evidence=(done.evidence(),),
         )  # fmt: skip
-    from k3env.k3.diagnoses import diagnose
+    from k3env.k3.diagnoses import chief, diagnose, last_errors
 
     text = (done.stderr + done.stdout).decode("utf-8", "replace")
     match = diagnose("git", text)
-    said = printable(match.line if match else (text.strip().splitlines() or [f"exit code {done.exit_code}"])[-1])
+    last = last_errors(text) or text.strip().splitlines()[-1:] or (f"exit code {done.exit_code}",)
+    said = printable(match.line if match else chief(last))
     return TaskFailed(
         f"{message}: {match.diagnosis.cause if match else said}",
         expected="git to succeed",

@@ -154,14 +154,16 @@ class Command(Module):
         )
 
     def _failed(self, message: str, done: Completed, expected: str) -> TaskFailed:
-        from k3env.k3.diagnoses import diagnose
+        from k3env.k3.diagnoses import chief, diagnose, last_errors
 
         found = f"no end after {done.duration_s:.0f} s" if done.timed_out else f"exit code {done.exit_code}"
-        match = diagnose("run", (done.stdout + done.stderr).decode("utf-8", "replace"))
+        text = (done.stdout + done.stderr).decode("utf-8", "replace")
+        match, errors = diagnose("run", text), last_errors(text)
+        said = match.line if match else chief(errors) if errors else ""
         advice = "raise timeout_s if it needs longer" if done.timed_out else "see what it said"
         return TaskFailed(
             f"{message}: {self._words()}: {match.diagnosis.cause if match else found}", expected=expected,
-            found=f"{found}: {printable(match.line)}" if match else found,
+            found=f"{found}: {printable(said)[:300]}" if said else found,
             remedy=match.diagnosis.remedy if match else advice,
             evidence=(done.evidence(),), id=match.diagnosis.id if match else "command.failed",
         )  # fmt: skip

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from k3env.errors import TaskFailed
+from k3env.node import git
 from k3env.node.modules.command import Command
+from k3env.node.process import Completed
 from k3env.protocol import codec
 from k3env.protocol.profile import Profile
 from tests.unit.node import ground
@@ -115,6 +117,19 @@ def test_a_failed_command_is_told_by_its_meaning(machine: Watched) -> None:
     finding = caught.value.finding
     assert finding.id == "run.devel_image" and "release-style image" in (finding.remedy or "")
     assert finding.found == f"exit code 1: {said}"
+
+
+def test_a_failure_that_nobody_knows_is_told_by_its_own_error(machine: Watched) -> None:
+    said = "echo 'error: flux is broken' >&2; echo 'gmake: *** [all] Error 2' >&2; exit 3"
+    with pytest.raises(TaskFailed) as caught:
+        Command(("sh", "-c", said), read_only=True).judge(machine, Profile())
+    assert caught.value.finding.id == "command.failed"
+    assert caught.value.finding.found == "exit code 3: error: flux is broken"
+
+
+def test_git_s_own_error_is_told_and_not_what_follows_it(machine: Watched, tmp_path: Path) -> None:
+    done = Completed(("git", "fetch"), 128, b"", b"fatal: flux is broken\nerror: external filter 'x' failed 1\n")
+    assert git.failure("git failed", done, str(tmp_path)).finding.found == "fatal: flux is broken"
 
 
 def test_a_command_that_takes_too_long(machine: Watched) -> None:
