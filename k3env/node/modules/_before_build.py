@@ -134,6 +134,11 @@ def _architectures(ground: Ground) -> Optional[Finding]:
 
 
 def _gpus(ground: Ground) -> Optional[Finding]:
+    if ground.arch == "native" and not ground.gpus:
+        return _problem(
+            "arch", "a GPU, which native asks for its architecture", "none on this host",
+            "set trtllm_arch to that of the hosts that serve: 103-real (GB300, B300), 100-real (GB200, B200)",
+        )  # fmt: skip
     seen = {gpu.capability for gpu in ground.gpus if gpu.capability is not None}
     built = platforms.architectures(ground.arch)
     for capability in sorted(seen):
@@ -220,9 +225,11 @@ def _pointers(ground: Ground) -> Optional[Finding]:
     if not ground.pointers:
         return None
     more = f" and {len(ground.pointers) - 3} more" if len(ground.pointers) > 3 else ""
+    # In an image it is of no use: the files are pulled on the node.
+    has_lfs = ground.in_image or ground.toolchain.tools.get("git-lfs") is not None
     return _problem(
         "lfs", "the files themselves", f"Git LFS pointers: {', '.join(ground.pointers[:3])}{more}",
-        f"git -C {ground.repo} lfs pull, or set lfs: true in git_checkout",
+        f"{'' if has_lfs else 'install git-lfs; '}git -C {ground.repo} lfs pull, or set lfs: true in git_checkout",
     )  # fmt: skip
 
 

@@ -91,6 +91,14 @@ BROKEN = [
         "uninstall torch",
     ),
     ("a read-only mount", {"toolchain": replace(IMAGE, writable=False)}, "writable", "can't be written", "k3_user"),
+    ("native without a GPU", {"arch": "native", "gpus": ()}, "arch", "none on this host", "103-real"),
+    (
+        "LFS pointers, and no git-lfs on the node",
+        {"pointers": ("a.a",), "in_image": False, "toolchain": without("git-lfs")},
+        "lfs",
+        "a.a",
+        "install git-lfs; git -C",
+    ),
     ("LFS pointers", {"pointers": ("a.a", "b.cpp", "c", "d")}, "lfs", "a.a, b.cpp, c and 1 more", "lfs pull"),
     (
         "submodules that nobody fetches",
@@ -174,6 +182,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
 
 
 HARMLESS = [
+    ("native where a GPU is seen", {"arch": "native"}),
     ("a host without GPUs builds for others", {"gpus": ()}),
     ("a GPU that says no capability", {"gpus": (Gpu("0:0"),)}),
     ("the second build needs little room", {"rooms": (room(9 * GIB, 0, first=False),)}),
