@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
 FLASHINFER = "flashinfer-python"
@@ -62,3 +63,17 @@ def is_protected(name: str) -> bool:
 def flashinfer_requirement(url: str = FLASHINFER_URL, commit: str = FLASHINFER_COMMIT) -> str:
     """Return FlashInfer's pinned revision as pip takes it."""
     return f"{FLASHINFER}[{FLASHINFER_EXTRA}] @ git+{url}@{commit}"
+
+
+CUBIN, JIT_CACHE = "flashinfer-cubin", "flashinfer-jit-cache"
+"""FlashInfer's companions: compiled kernels, which its import compares with itself."""
+
+
+def unlike_flashinfer(flashinfer: str, versions: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the companions whose version FlashInfer's import refuses.
+
+    Of the cache of compiled kernels only the beginning is compared: 0.6.16+cu130 fits 0.6.16. Source: report #4337 of
+    FlashInfer.
+    """
+    wrong = [CUBIN] if versions.get(CUBIN, flashinfer) != flashinfer else []
+    return (*wrong, *([JIT_CACHE] if not versions.get(JIT_CACHE, flashinfer).startswith(flashinfer) else []))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Optional
 
-from k3env.k3.pins import FLASHINFER
+from k3env.k3.pins import CUBIN, FLASHINFER, JIT_CACHE, unlike_flashinfer
 from k3env.node.checks import check, fail, passed, skip, unknown
 from k3env.node.facts.conflicts import (
     Companions,
@@ -22,7 +22,6 @@ from k3env.protocol.profile import Profile
 NO_VENV = "no whole environment; see venv.present"
 NAMED = 5
 UNSEEN = "what the image has installed is not known: the tag `build` asks it, once"
-CUBIN, JIT_CACHE = "flashinfer-cubin", "flashinfer-jit-cache"
 FLA, LARGE_FLA = "fla-core", "flash-linear-attention"
 
 
@@ -35,12 +34,7 @@ def trio(companions: Optional[Companions], profile: Profile) -> Finding:
     main = versions.get(FLASHINFER)
     if main is None:
         return skip(f"no {FLASHINFER} is seen from outside of the image")
-    wrong = []
-    if CUBIN in versions and versions[CUBIN] != main:
-        wrong.append(CUBIN)
-    # Of the compiled kernels only the beginning is compared: 0.6.16+cu130 fits 0.6.16.
-    if JIT_CACHE in versions and not versions[JIT_CACHE].startswith(main):
-        wrong.append(JIT_CACHE)
+    wrong = unlike_flashinfer(main, versions)
     if wrong:
         return fail(
             expected=f"{' and '.join(wrong)} {main}, as {FLASHINFER}",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Callable, Optional
 
 from k3env.errors import Refused, TaskFailed
-from k3env.k3.pins import is_protected, normalised
+from k3env.k3.pins import CUBIN, JIT_CACHE, is_protected, normalised, unlike_flashinfer
 from k3env.node import manifest
 from k3env.node.container import wrap
 from k3env.node.modules import _steps
@@ -177,6 +177,24 @@ def refuse_moves(moves: Mapping[str, str], version_of: Callable[[str], Optional[
             "brings the other version",
             id="pip.protected",
         )
+
+
+def refuse_unlike(
+    venv: Venv, flashinfer: str, moves: Mapping[str, str], version_of: Callable[[str], Optional[str]]
+) -> None:
+    """Raise Refused if FlashInfer would stand beside companions of another version: its import would raise."""
+    there = {name: moves.get(name) or version_of(name) for name in (CUBIN, JIT_CACHE)}
+    versions = {name: version for name, version in there.items() if version}
+    wrong = unlike_flashinfer(flashinfer, versions)
+    if wrong:
+        found = ", ".join(f"{name} {versions[name]}" for name in wrong)
+        raise Refused(
+            f"FlashInfer {flashinfer} would not be imported beside {found}",
+            expected=f"{' and '.join(wrong)} {flashinfer}, or none", found=found,
+            remedy=f"{venv.python} -m pip install --no-deps {' '.join(f'{name}=={flashinfer}' for name in wrong)}; "
+            f"or, where no image brings them: {venv.python} -m pip uninstall {' '.join(wrong)}",
+            id="pip.flashinfer_trio",
+        )  # fmt: skip
 
 
 def refuse_several(sites: Sites, name: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Optional
 
-from k3env.k3.pins import is_protected, normalised
+from k3env.k3.pins import CUBIN, FLASHINFER, JIT_CACHE, is_protected, normalised
 from k3env.node.modules import Module
 from k3env.node.modules._parameters import NETRC, check_path, has_credentials
 from k3env.node.modules._pending import FLAGS, Pending, flag_for
@@ -306,12 +306,12 @@ class PipPackages(Module):
     def _refuse_moves(self, pip: Pip, wanted: tuple[Requirement, ...]) -> None:
         """Let pip say what it would install, tell it, and refuse what must not move."""
         from k3env.errors import Refused
-        from k3env.node.modules._pip import refuse_moves
+        from k3env.node.modules._pip import refuse_moves, refuse_unlike
 
+        sites = self._sites(pip.machine, pip.venv)
         commits = {needed.name: commit_of(needed) for needed in wanted} if self.no_deps else {}
         moves = {normalised(name): f"commit {commit[:12]}" for name, commit in commits.items() if commit}
         asked = [for_pip(needed) for needed in wanted if not commits.get(needed.name)]
-        sites = self._sites(pip.machine, pip.venv)
         if asked and pip.can_resolve(sites):
             moves.update(pip.resolution("see what installing would move", *self._flags(), *asked))
         elif asked and not self.no_deps:
@@ -329,6 +329,14 @@ class PipPackages(Module):
         told = (f"{name} {version_of(name) or 'absent'} → {after}" for name, after in sorted(moves.items()))
         pip.machine.progress(f"would install {'; '.join(told)}")
         refuse_moves(moves, version_of)
+        for needed in wanted:
+            is_beside = any(name in moves or version_of(name) for name in (CUBIN, JIT_CACHE))
+            if needed.name == FLASHINFER and is_beside and pip.can_resolve(sites):
+                # Of which version a commit is, only its own metadata says.
+                alone = (*self._flags("--force-reinstall", "--no-deps"), for_pip(needed))
+                found = pip.resolution("see which version of FlashInfer that is", *alone).get(FLASHINFER)
+                if found is not None:
+                    refuse_unlike(pip.venv, found, moves, version_of)
 
 
 def _title(requirements: list[str]) -> str:

@@ -253,6 +253,44 @@ def test_what_is_installed_anew_gets_what_it_needs(wanted: Ground) -> None:
     assert wanted.info("tiny").name == "tiny-2.0.dist-info"
 
 
+@pytest.mark.parametrize(
+    ("name", "version", "fits"),
+    [
+        ("flashinfer-cubin", "0.6.13", False),
+        ("flashinfer-cubin", "0.6.16", True),
+        ("flashinfer-jit-cache", "0.6.15+cu130", False),
+        ("flashinfer-jit-cache", "0.6.16+cu130", True),
+    ],
+)
+@pytest.mark.parametrize("how", ["a commit", "an index"])
+def test_what_flashinfer_is_not_imported_beside_is_told_before_it_is_installed(
+    wanted: Ground, tmp_path: Path, name: str, version: str, fits: bool, how: str
+) -> None:
+    wanted.pip("install", "-q", "--no-deps", wheel(tmp_path / "w", name, version))
+    module = flashinfer(wanted, wanted.later)
+    if how == "an index":
+        wanted.pip("uninstall", "-q", "--yes", "flashinfer-python")
+        module = extras(wanted, "flashinfer-python")
+    before = sorted(path.name for path in wanted.site.glob("flashinfer_python*"))
+    if fits:
+        perform(module, wanted.machine)
+        return
+    with pytest.raises(Refused) as caught:
+        module.apply(wanted.machine, module.changes(wanted.machine))
+    finding = caught.value.finding
+    assert (finding.id, finding.found) == ("pip.flashinfer_trio", f"{name} {version}")
+    assert f"install --no-deps {name}==0.6.16;" in (finding.remedy or "")
+    assert sorted(path.name for path in wanted.site.glob("flashinfer_python*")) == before, "something was installed"
+
+
+def test_companions_that_come_along_are_those_that_count(wanted: Ground, tmp_path: Path) -> None:
+    wheel(tmp_path / "w", "flashinfer-cubin", "0.6.16")
+    wanted.pip("install", "-q", "--no-deps", wheel(tmp_path / "old", "flashinfer-cubin", "0.6.13"))
+    wanted.pip("uninstall", "-q", "--yes", "flashinfer-python")
+    links = (str(wanted.wheels), str(tmp_path / "w"))
+    perform(extras(wanted, "flashinfer-python", "flashinfer-cubin==0.6.16", find_links=links), wanted.machine)
+
+
 def test_twice_over_is_a_refusal(wanted: Ground) -> None:
     shutil.copytree(wanted.info("einops"), wanted.site / "einops-0.7.0.dist-info")
     with pytest.raises(Refused, match="2 times over") as caught:
