@@ -257,7 +257,7 @@ def test_a_repository_around_it_is_not_taken_for_it(tmp_path: Path, machine: Wat
     (repo / ".git").mkdir(parents=True)
     with pytest.raises(TaskFailed) as caught:
         GitCheckout(str(repo), upstream.url, upstream.second).changes(machine)
-    assert caught.value.finding.id == "git.not_a_repository"
+    assert caught.value.finding.id == "git.no_checkout"
 
 
 def test_an_interrupted_clone_leaves_nothing_that_looks_finished(
