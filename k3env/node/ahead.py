@@ -14,7 +14,7 @@ from typing import Callable, Optional
 from k3env.errors import K3Error
 from k3env.node.cancel import Cancel, Cancelled
 from k3env.node.machine import Machine
-from k3env.protocol.finding import PASS, Finding, printable
+from k3env.protocol.finding import WARN, Finding, printable
 
 STOP_S = 8.0
 """How long a download that is asked to stop may take for it, seconds: its command is asked, then killed."""
@@ -91,8 +91,9 @@ class Ahead:
 
 
 def _told(what: str, error: Exception) -> Finding:
-    said = printable(str(error))[:_SAID]
     return Finding(
-        "ahead.download", PASS, "info", subject=what,
-        message=f"{what} could not be downloaded while the build ran; the task that needs it does it: {said}",
+        "ahead.download", WARN, "warn", subject=what,
+        message=f"{what} could not be downloaded while the build ran: the task that needs it tries again",
+        expected="a download", found=printable(str(error))[:_SAID],
+        remedy=error.finding.remedy if isinstance(error, K3Error) else "see what the path is",
     )  # fmt: skip

@@ -202,8 +202,8 @@ def test_what_can_not_be_had_fails_no_build_and_is_told(node: Node, upstream: Up
     assert build["status"] == "changed"
     told = {item["subject"]: item for item in build["findings"]}
     assert set(told) == {"not-there-at-all", f"kernels at {upstream.pinned[:12]}"}
-    assert {(item["status"], item["severity"]) for item in told.values()} == {("pass", "info")}
-    assert "could not be downloaded while the build ran; the task that needs it does it" in str(build["findings"])
+    assert {(item["status"], item["severity"]) for item in told.values()} == {("warn", "warn")}
+    assert "could not be downloaded while the build ran: the task that needs it tries again" in str(build["findings"])
     assert wheel["status"] == kernels["status"] == "failed", "each says itself what is wrong"
     assert kernels["findings"][0]["id"].startswith("git.") or "pip" in kernels["findings"][0]["id"]
 
@@ -252,10 +252,24 @@ def test_a_worker_that_is_killed_takes_its_downloads_along(node: Node, upstream:
         node.run(node.build("sleep 1000"), node.packages("1.2", upstream.kernels))
         os._exit(0)
     until(begun.exists, "nothing began")
+    pid = int(begun.read_text())
+    until(lambda: guards(pid), "nobody guards it")
     os.kill(worker, signal.SIGKILL)
     os.waitpid(worker, 0)
-    pid = int(begun.read_text())
     until(lambda: not Path(f"/proc/{pid}").exists(), "the download outlives its worker")
+
+
+def guards(pid: int) -> bool:
+    """Return whether a guard of a command is there: it is started a moment after that."""
+    lines = (entry.joinpath("cmdline") for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    return any(f"k3env-guard\0-{pid}\0" in _text(line) for line in lines)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def test_nothing_comes_beforehand_in_check_mode(node: Node, upstream: Upstream) -> None:
@@ -288,7 +302,7 @@ def test_no_room_is_taken_from_the_build(node: Node, upstream: Upstream, monkeyp
     monkeypatch.setattr(Machine, "space", lambda machine, path: Space(free[0], 1 << 30))
     (build,) = node.run(node.build(), node.packages("1.2", upstream.kernels))[:1]
     (finding,) = build["findings"]
-    assert build["status"] == "changed" and "room is left to the build" in finding["message"]
+    assert build["status"] == "changed" and "room is left to the build" in finding["found"]
     assert list(node.ahead.iterdir()) == []
 
 
@@ -338,7 +352,7 @@ def test_a_download_is_no_more_than_a_favour() -> None:
     with ahead.Ahead(downloads, Cancel(), lambda text: None) as begun:
         pass
     assert came == ["second"] and [item.subject for item in begun.failures] == ["first"]
-    assert "No space left" in str(begun.failures[0].message)
+    assert "No space left" in str(begun.failures[0].found)
     with ahead.Ahead((), Cancel(), lambda text: None) as begun:
         assert begun.failures == []
 
