@@ -71,7 +71,7 @@ def ask_nodes(options: Options, reached: Who, wanted: str = "") -> Asked:
 def _place(host: Host, options: Options, password: Password | None) -> Place:
     """Read where a host's runs are from the variables that it has in every play."""
     nodes = {**profile.defaults(), **host.variables, **extra(options.extra_vars), **special(host)}
-    variables = profile.resolve(Scope(nodes), "preflight").variables
+    variables = profile.resolve(Scope(profile.given(nodes)), "preflight").variables
     plan = Plan((Task("1.1", "", ""),), user=variables.k3_user)
     return Place(variables.k3env_state_dir, become(host, plan, options, password))
 

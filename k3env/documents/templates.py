@@ -51,6 +51,27 @@ def is_template(node: Node) -> bool:
     return isinstance(node.content, Vaulted) or _has_marks(node.content)
 
 
+def is_alone(node: Node) -> bool:
+    """Return whether a value is one `{{ name }}` and nothing else."""
+    return isinstance(node.content, str) and _has_marks(node.content) and bool(_NAME_ALONE.fullmatch(node.content))
+
+
+def names_in(node: Node) -> tuple[str, ...]:
+    """Return the names that the templates of a value, and of what is within it, ask for."""
+    from jinja2 import TemplateSyntaxError, meta
+
+    content = node.content
+    if isinstance(content, (dict, list)):
+        within = content.values() if isinstance(content, dict) else content
+        return tuple(dict.fromkeys(name for item in within for name in names_in(item)))
+    if not _has_marks(content):
+        return ()
+    try:
+        return tuple(sorted(meta.find_undeclared_variables(_environment().parse(content))))
+    except TemplateSyntaxError:
+        return ()
+
+
 def _has_marks(content: Any) -> bool:
     return isinstance(content, str) and type(content) is not Literal and any(mark in content for mark in _MARKS)
 

@@ -22,6 +22,10 @@ _REFERRED_TO = "secret"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 """The name of one host, and no pattern."""
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]*\$?")
+"""A user's name as passwd(5), Samba and sssd allow it, also with a domain; sudo must not take it for an option."""
+_GIT_URL = re.compile(r"(?:https?|ssh|git|file)://(?!-)[^\s;#\x00-\x1f\x7f]+")
+"""A repository as it stands in a requirement: pip takes no path and no user@host:path; `;` begins a marker."""
 _DOTTED = re.compile(r"[0-9]+(\.[0-9]+)*")
 
 
@@ -126,6 +130,13 @@ class Variables:
             value = getattr(self, name)
             if value is not None and not _COMMIT.fullmatch(value):
                 raise ValueError(f"{name} must be a full commit, 40 hexadecimal digits, found {value!r}")
+        if self.k3_user is not None and not _USER.fullmatch(self.k3_user):
+            raise ValueError(f"k3_user must be the name of a user, found {self.k3_user!r}")
+        if not _GIT_URL.fullmatch(self.flashinfer_url):
+            raise ValueError(
+                "flashinfer_url must be an https, ssh, git or file URL, as pip takes it, found "
+                + repr(self.flashinfer_url)
+            )
         for name in (
             "trtllm_repo",
             "trtllm_build_root",
@@ -162,7 +173,13 @@ class Variables:
 
 def _check_path(name: str, path: Optional[str]) -> None:
     """Raise ValueError for a path that means something else in each directory; a cache base may be in the home."""
-    if path is None or path.startswith("/") or (name, path) == ("trtllm_venv", _AUTO):
+    if path is None or (name, path) == ("trtllm_venv", _AUTO):
+        return
+    if any(char < " " or char == "\x7f" for char in path):
+        raise ValueError(f"{name} must hold no line end and no other control character, found {path!r}")
+    if path.startswith("/"):
+        if not path.strip("/"):
+            raise ValueError(f"{name} must be a path below /, found {path!r}")
         return
     if name != "cache_base":
         raise ValueError(f"{name} must be an absolute path, found {path!r}")

@@ -105,9 +105,10 @@ def make_ready(
 
 def _needed(play: Play, hosts: Sequence[Host], others: Mapping[str, Host], options: Options) -> list[Host]:
     """Return the builders of some hosts that the play is not for."""
-    names = dict.fromkeys(Scope(layers(play, host, options)).get(VARIABLE) for host in hosts)
+    values = (Scope(layers(play, host, options)).get(VARIABLE) for host in hosts)
+    names = dict.fromkeys(value for value in values if isinstance(value, str))
     here = {host.name for host in hosts}
-    return [others[name] for name in names if isinstance(name, str) and name in others and name not in here]
+    return [others[name] for name in names if name in others and name not in here]
 
 
 def _builders(hosts: Sequence[Host], more: frozenset[str], made: Mapping[str, Compiled]) -> Builders:

@@ -11,7 +11,7 @@ from k3env.documents import schema
 from k3env.documents.coercion import coerced
 from k3env.documents.nodes import Node, Position, problem, spelt
 from k3env.documents.templates import MISSING, Scope, UndefinedVariable, is_template
-from k3env.errors import UsageError
+from k3env.errors import DocumentError, UsageError
 from k3env.inventory import variables as sources
 from k3env.inventory.hosts import Host
 from k3env.k3 import variables as shipped
@@ -87,11 +87,10 @@ def compile_alone(playbook: Playbook, options: Options, connecting_user: str) ->
     left = left_out(playbook.plays, options.tags, options.skip_tags, options.start_at_task)
     _refuse_misspelt(playbook.plays, [], options)
     user = {"connecting_user": Node.of(connecting_user, Position("who runs it"))}
+    each = [profile.given({**profile.defaults(), **play.variables, **options.extra, **user}) for play in playbook.plays]
     return [
-        _compile_host(at, play, {**profile.defaults(), **play.variables, **options.extra, **user}, options, left)[
-            1
-        ].plan
-        for at, play in enumerate(playbook.plays)
+        _compile_host(at, play, variables, options, left)[1].plan
+        for at, (play, variables) in enumerate(zip(playbook.plays, each, strict=True))
     ]
 
 
@@ -101,19 +100,21 @@ def variables_alone(options: Options, connecting_user: str) -> shipped.Variables
     Raises DocumentError where a value stands that can't be used.
     """
     user = {"connecting_user": Node.of(connecting_user, Position("who runs it"))}
-    scope = Scope({**profile.defaults(), **options.extra, **user}, _REMEDIES)
+    scope = Scope(profile.given({**profile.defaults(), **options.extra, **user}), _REMEDIES)
     return profile.resolve(scope, options.context, options.site).variables
 
 
 def layers(play: Play, host: Host, options: Options) -> dict[str, Node]:
     """Return a host's variables in a play, each with its origin."""
-    return {
-        **profile.defaults(),
-        **host.variables,
-        **play.variables,
-        **options.extra,
-        **sources.special(host),
-    }
+    return profile.given(
+        {
+            **profile.defaults(),
+            **host.variables,
+            **play.variables,
+            **options.extra,
+            **sources.special(host),
+        }
+    )
 
 
 def _compile_play(at: int, play: Play, hosts: Sequence[Host], options: Options, left: Left) -> dict[str, Compiled]:
@@ -219,7 +220,7 @@ def _tasks(
     if left is not None:
         return [_skipped(task, id, left)], {}
     own = _own(task, options)
-    layers = {**variables, **own}
+    layers = profile.given({**variables, **own})
     scope = Scope(layers, _REMEDIES) if own else shared
     scopes = [scope]
     if task.loop is None:
@@ -253,7 +254,12 @@ def _skipped(task: Task, id: str, why: str, title: Optional[str] = None) -> plan
 def _task(task: Task, scope: Scope, settings: Settings, id: str, title: str) -> plan.Task:
     values = {key: scope.render(node) for key, node in task.parameters.items(task.module)}
     values = contents.filled(task, values, scope)
-    schema.validate(task.kind, values, task.parameters, task.module)
+    try:
+        schema.validate(task.kind, values, task.parameters, task.module)
+    except DocumentError as error:
+        from k3env.playbook.blame import blamed
+
+        raise blamed(error, task.parameters, scope, profile.DEFAULT) from None
     # k3_user owns what a play makes, unless a task says otherwise for itself.
     plays_word = task.by_play and settings.variables.k3_user is not None
     return plan.Task(

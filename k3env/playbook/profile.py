@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from k3env.documents import schema
-from k3env.documents.nodes import Node, Position
+from k3env.documents.nodes import Node, Position, problem
 from k3env.documents.templates import MISSING, Scope
 from k3env.k3 import variables
 from k3env.k3.variables import Variables
@@ -28,11 +30,18 @@ class Settings:
 
 
 DEFAULT = Position("k3env's default")
+_NAMES = frozenset(variables.names())
 
 
 def defaults() -> dict[str, Node]:
     """Return the defaults of the shipped variables, below every other source."""
     return {name: Node.of(value, DEFAULT) for name, value in variables.defaults().items()}
+
+
+def given(layers: Mapping[str, Node]) -> dict[str, Node]:
+    """Return variables without the shipped ones that are null: such a one counts as not given, and has its default."""
+    found = {name: node for name, node in layers.items() if node.content is not None or name not in _NAMES}
+    return {**{name: node for name, node in defaults().items() if name in layers}, **found}
 
 
 def resolve(scope: Scope, context: str, site: Site = NO_SITE) -> Settings:
@@ -42,11 +51,25 @@ def resolve(scope: Scope, context: str, site: Site = NO_SITE) -> Settings:
     """
     nodes = {name: node for name in variables.names() if isinstance(node := scope.raw(name), Node)}
     values = {name: scope.get(name) for name in variables.names()}
+    _refuse_null(values, nodes)
     given = {name: value for name, value in values.items() if value is not MISSING}
     whole = Node(nodes, DEFAULT, {name: node.position for name, node in nodes.items()})
     checked = schema.validate(Variables, given, whole, "the shipped variables")
     origins = {name: str(node.position) for name, node in nodes.items()}
     return Settings(checked, _profile(checked, context, site), {**origins, **site.origins})
+
+
+def _refuse_null(values: Mapping[str, Any], nodes: Mapping[str, Node]) -> None:
+    """Refuse a template that comes to null where there is a default: tasks would see null, and checks the default."""
+    for name, default in variables.defaults().items():
+        if default is not None and values[name] is None:
+            raise problem(
+                nodes[name],
+                f"{name} of the shipped variables comes to null",
+                expected=f"a value, or no {name} at all, which is {default!r}",
+                found=f"null, from {nodes[name].found}",
+                remedy="let the template end with: | default('…', true)",
+            )
 
 
 def _profile(given: Variables, context: str, site: Site) -> Profile:

@@ -14,8 +14,11 @@ def check_path(name: str, path: str) -> None:
     """Raise ValueError for a path that is not absolute and plain: two names of one checkout would be two leases."""
     if any(char < " " or char == "\x7f" for char in path):
         raise ValueError(f"{name} must hold no line end and no other control character, found {path!r}")
-    if not os.path.isabs(path) or os.path.normpath(path) != path or path == "/":
-        raise ValueError(f"{name} must be an absolute path without `.`, `..` or a slash at its end, found {path!r}")
+    # POSIX leaves two slashes at the front as they are.
+    if not os.path.isabs(path) or os.path.normpath(path) != path or path == "/" or path.startswith("//"):
+        raise ValueError(
+            f"{name} must be an absolute path without `.`, `..`, `//` or a slash at its end, found {path!r}"
+        )
 
 
 def check_commit(name: str, commit: str) -> None:

@@ -43,6 +43,13 @@ def test_a_builder_of_the_play_goes_first(both: bool) -> None:
     assert found.builders[0].only == frozenset()
 
 
+@pytest.mark.parametrize("value", [["a"], {"a": 1}, [], {}, 3, True])
+def test_a_builder_that_is_no_name_is_told_where_it_was_set(value: object) -> None:
+    with pytest.raises(UsageError, match="builder of the shipped variables must be text") as caught:
+        ready([of("a", builder=value)], of("b"))
+    assert caught.value.finding.subject == "hosts.yml:1:1"
+
+
 def test_racks_with_a_builder_each() -> None:
     hosts = [of("a1", builder="a2"), of("a2"), of("b1", builder="b2"), of("b2"), of("c")]
     assert batches(ready(hosts)) == [["a2", "b2"], ["a1", "b1", "c"]]

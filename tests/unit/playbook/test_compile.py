@@ -9,6 +9,7 @@ import pytest
 from k3env.documents.nodes import Node
 from k3env.errors import DocumentError, UsageError
 from k3env.inventory.variables import extra
+from k3env.k3 import variables as shipped
 from k3env.playbook import Options, compile_playbook, layers
 from k3env.protocol import codec
 from k3env.protocol.plan import Plan, Task
@@ -155,6 +156,18 @@ WRONG_SETTINGS = [
     ("einops_version", "latest", "einops_version must be a version", ""),
     ("builder", "gb300-[01-02]", "builder must be the name of one host", ""),
     ("flashinfer_step", "pinned", "must be one of auto, fork, pin, none", "pinned"),
+    ("trtllm_repo", "/", "trtllm_repo must be a path below /", ""),
+    ("trtllm_repo", "//", "trtllm_repo must be a path below /", ""),
+    ("k3env_state_dir", "/a\nb", "k3env_state_dir must hold no line end", ""),
+    ("k3_user", "", "k3_user must be the name of a user", ""),
+    ("k3_user", "-u", "k3_user must be the name of a user", ""),
+    ("k3_user", "/../x", "k3_user must be the name of a user", ""),
+    ("k3_user", "a\nb", "k3_user must be the name of a user", ""),
+    ("flashinfer_url", "/mirrors/flashinfer", "flashinfer_url must be an https, ssh, git or file URL", ""),
+    ("flashinfer_url", "git@host:flashinfer", "flashinfer_url must be an https, ssh, git or file URL", ""),
+    ("flashinfer_url", "ssh://-oProxyCommand=x/y", "flashinfer_url must be an https", ""),
+    ("flashinfer_url", "https://host/a;b", "flashinfer_url must be an https", ""),
+    ("gpus_per_node", "{{ none }}", "gpus_per_node of the shipped variables comes to null", "| default("),
     ("trtllm_url", {"secret": "env:T"}, "trtllm_url of the shipped variables can't be a secret", "environment: {NAME"),
 ]
 
@@ -167,6 +180,45 @@ def test_settings_fail_where_they_were_set(name: str, value: object, message: st
     assert finding.subject == "hosts.yml:1:1"
     assert message in finding.message
     assert detail in f"{finding.found} {finding.remedy}"
+
+
+@pytest.mark.parametrize("name", [name for name, value in shipped.defaults().items() if value is not None])
+def test_a_shipped_variable_that_is_null_has_its_default(name: str) -> None:
+    made = compiled(PLAY + f"    - {{demo: {{path: '/{{{{ {name} }}}}'}}}}\n", variables={name: None, "k3_user": "k3"})
+    default = "/var/tmp/k3env-cache-k3" if name == "cache_base" else str(shipped.defaults()[name])
+    assert made.plan.tasks[0].parameters["path"] == f"/{default}"
+    assert made.settings.origins[name] == "k3env's default"
+
+
+def test_a_shipped_variable_that_is_null_and_has_no_default_must_be_given() -> None:
+    with pytest.raises(DocumentError, match="trtllm_repo is not defined"):
+        task("{demo: {path: '{{ trtllm_repo }}'}}", variables={"trtllm_repo": None})
+
+
+# body, variables, subject, the beginning of the message, what is seen beside it
+BLAMED = [
+    ("{file: {path: '{{ trtllm_repo }}', state: absent}}", {"trtllm_repo": "/a/"}, "hosts.yml:1:1",
+     "trtllm_repo: file: path must be", ["p.yml:4:21"]),
+    ("{demo: {path: 'x{{ trtllm_repo }}'}}", {"trtllm_repo": "/a"}, "hosts.yml:1:1",
+     "trtllm_repo: demo: path must be", ["p.yml:4:21"]),
+    ("{file: {path: '{{ trtllm_repo }}{{ k3env_state_dir }}', state: absent}}",
+     {"trtllm_repo": "/ab", "k3env_state_dir": "/cd/"}, "p.yml:4:21", "file: path must be",
+     ["hosts.yml:1:1", "hosts.yml:1:1"]),
+    ("{file: {path: '{{ own }}', state: absent}}", {"own": "/a/"}, "p.yml:4:21", "file: path must be",
+     ["hosts.yml:1:1"]),
+    ("{file: {path: '/b/', state: absent}}", {"trtllm_repo": "/b/"}, "p.yml:4:21", "file: path must be", []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body, variables, subject, message, seen", BLAMED, ids=[case[0] for case in BLAMED])
+def test_a_parameter_is_told_with_the_variable_that_brought_it(
+    body: str, variables: dict[str, str], subject: str, message: str, seen: list[str]
+) -> None:
+    with pytest.raises(DocumentError) as caught:
+        task(body, variables=variables)
+    finding = caught.value.finding
+    assert (finding.subject, [item.source for item in finding.evidence]) == (subject, seen), finding
+    assert finding.message.startswith(message)
 
 
 # task, place; with the variable `token`, a secret
