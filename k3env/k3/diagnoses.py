@@ -8,6 +8,7 @@ well are passed over. What no row fits is told by its own errors, those of wrapp
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Optional
@@ -53,6 +54,13 @@ def last_errors(output: str, count: int = 5) -> tuple[str, ...]:
     """
     telling = _errors(_joined(_lines(output)))
     return tuple(telling if len(telling) <= count else [telling[0], *telling[-(count - 1) :]])
+
+
+def shells_word(exit_code: Optional[int]) -> str:
+    """Return what a shell says of a program that a signal ended, which says nothing itself; "" of any other."""
+    if exit_code is None or 0 <= exit_code <= _SHELL:
+        return ""
+    return _ENDED.get(-exit_code if exit_code < 0 else exit_code - _SHELL, "")
 
 
 def _first(row: Diagnosis, lines: Iterable[str]) -> Optional[Match]:
@@ -123,6 +131,8 @@ _HEAD = re.compile(r"^CMake Error.*:$|error setting certificate verify locations
 _BELOW = 4
 _QUOTES = re.compile(r"^CMake (\w+ )?Warning\b|\S\(\d+\): (warning|error|note|remark)\b")
 _NEAR = 6
+_SHELL = 128
+_ENDED: dict[int, str] = {signal.SIGKILL: "Killed", signal.SIGTERM: "Terminated", signal.SIGHUP: "Hangup"}
 _LONG = 1200
 _HARMLESS = re.compile(
     # Warnings of git, pip, compilers and linkers; words of NCCL that are no warnings.

@@ -30,8 +30,8 @@ LACKING = (
     Diagnosis(
         "build.memory",
         r"Killed signal terminated program|died due to signal 9|\bcc1plus\b.*\bKilled\b|virtual memory exhausted"
-        r"|cc1plus: out of memory|died with <Signals\.SIGKILL: 9>|^Killed$|std::bad_alloc|Cannot allocate memory"
-        r"|ld terminated with signal 9|\bKilled +\S*(nvcc|cicc|ptxas|cudafe|c\+\+|g\+\+|gcc|ld|python|cmake|ninja)\b"
+        r"|cc1plus: out of memory|std::bad_alloc|Cannot allocate memory"
+        r"|ld terminated with signal 9|\bKilled +\S*(nvcc|cicc|ptxas|cudafe|c\+\+|g\+\+|gcc|ld)\b"
         r"|oom[-_]kill|Out Of Memory|internal compiler error: Killed|LLVM ERROR: out of memory|ptxas fatal +: Memory"
         r"|collect2: fatal error: ld terminated with signal 9",
         "the kernel ended a compiler because memory ran out",

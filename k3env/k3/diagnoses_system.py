@@ -50,6 +50,23 @@ SYSTEM = (
         "see `findmnt -T PATH`, in a container container.mounts, and the kernel's log",
         "open(2), EROFS",
     ),
+    Diagnosis(
+        "system.killed",
+        r"died with <Signals\.SIGKILL: 9>|^Killed$|\bKilled +\S*(python[\d.]*|pip|cmake|ninja|g?make|git|conan)\b",
+        "a program was killed (SIGKILL): by the kernel, where memory ran out, or by somebody",
+        "see whether memory ran out: the kernel's log (`dmesg`), memory.events of the job's or container's cgroup; "
+        "then give it more, or set trtllm_jobs lower (4 GiB for each job); else run it again",
+        "signal(7); subprocess.CalledProcessError; bash",
+        follows=True,
+    ),
+    Diagnosis(
+        "system.ended",
+        r"died with <Signals\.SIG(TERM|INT|HUP|QUIT|XCPU)|^(Terminated|Hangup)$",
+        "a program was ended from outside: by a job's or container's end, a shutdown, or somebody",
+        "see who ends what runs here (the job's time limit, `last -x`); then run it again",
+        "signal(7); subprocess.CalledProcessError; bash",
+        follows=True,
+    ),
 )
 
 LAST = (

@@ -76,9 +76,9 @@ def failure(message: str, done: Completed, root: str) -> TaskFailed:
             remedy="see that the git server, or the filesystem, answers; then run it again", id="git.timeout",
             evidence=(done.evidence(),),
         )  # fmt: skip
-    from k3env.k3.diagnoses import chief, diagnose, last_errors
+    from k3env.k3.diagnoses import chief, diagnose, last_errors, shells_word
 
-    text = (done.stderr + done.stdout).decode("utf-8", "replace")
+    text = f"{(done.stderr + done.stdout).decode('utf-8', 'replace')}\n{shells_word(done.exit_code)}".rstrip("\n")
     match = diagnose("git", text)
     last = last_errors(text) or text.strip().splitlines()[-1:] or (f"exit code {done.exit_code}",)
     said = printable(match.line if match else chief(last))

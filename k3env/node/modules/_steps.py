@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Optional
 
 from k3env.errors import TaskFailed
-from k3env.k3.diagnoses import Match, chief, diagnose, last_errors
+from k3env.k3.diagnoses import Match, chief, diagnose, last_errors, shells_word
 from k3env.node.progress import Meter
 from k3env.protocol.finding import Evidence, excerpt, printable
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from k3env.node.machine import Machine
     from k3env.node.process import Completed
 
-_KILLED = (-9, 137)
 _SHOWN = 300
 
 
@@ -69,9 +69,9 @@ def attempt(machine: Machine, step: Step) -> Completed:
 def failed(machine: Machine, step: Step, done: Completed) -> TaskFailed:
     """Return the error that a failed step is."""
     output = done.stdout + done.stderr
-    # A build that was itself killed says nothing; its shell would have said this.
-    said = output + (b"\nKilled" if done.exit_code in _KILLED and not done.timed_out else b"")
-    text = said.decode("utf-8", "replace")
+    # A program that was itself killed says nothing; its shell would have.
+    said = "" if done.timed_out else shells_word(done.exit_code)
+    text = f"{output.decode('utf-8', 'replace')}\n{said}".rstrip("\n")
     match = diagnose(step.tool, text) if done.started else None
     lines = (match.line,) if match else last_errors(text) if done.started else ()
     log = None if step.logs is None else os.path.join(step.logs, f"{machine.name}.log")
@@ -109,8 +109,15 @@ def _ending(step: Step, done: Completed) -> str:
     if not done.started:
         return f"{step.argv[0]} can't be started: {excerpt(done.stderr).partition(': ')[2]}"
     if done.exit_code is not None and done.exit_code < 0:
-        return f"ended by signal {-done.exit_code}"
+        return f"ended by signal {-done.exit_code}{_named(-done.exit_code)}"
     return f"exit code {done.exit_code}"
+
+
+def _named(number: int) -> str:
+    try:
+        return f" ({signal.Signals(number).name})"
+    except ValueError:
+        return ""
 
 
 def _remedy(match: Optional[Match], done: Completed, log: Optional[str]) -> str:
