@@ -49,9 +49,15 @@ class Work:
         return self.wanted.repo
 
     def move_aside(self, broken: Venv) -> None:
-        """Rename an environment that can't be mended; what is in it can still be looked at."""
+        """Rename an environment that can't be mended; what is in it can still be looked at, until the next is moved."""
+        directory, name = os.path.split(f"{broken.path}.k3env-aside-")
+        # Each holds all of the requirements: a builder that is cut off time and again would fill the disk.
+        for entry in [entry for entry in os.scandir(directory) if entry.name.startswith(name)]:
+            if entry.is_dir(follow_symlinks=False):
+                self.machine.progress(f"removing {entry.path}, which was moved aside earlier")
+                shutil.rmtree(entry.path)
         stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-        aside = f"{broken.path}.k3env-aside-{stamp}-{uuid.uuid4().hex[:6]}"
+        aside = os.path.join(directory, f"{name}{stamp}-{uuid.uuid4().hex[:6]}")
         os.rename(broken.path, aside)
         self.machine.progress(f"moved {broken.path} aside: {broken.unfinished}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -310,11 +311,14 @@ HALF_MADE: dict[str, tuple[Damage, str]] = {
 def test_an_environment_that_is_half_made_is_moved_aside(name: str, wanted: Ground) -> None:
     damage, why = HALF_MADE[name]
     damage(wanted)
+    earlier = wanted.venv.with_name(f"{wanted.venv.name}.k3env-aside-20260101-000000-aaaaaa")
+    (earlier / "lib").mkdir(parents=True)
     (change,) = perform(wanted.module, wanted.machine)
     assert why in change.before
     assert (len(wanted.built()), wanted.pips()) == (1, 1)
     (aside,) = wanted.repo.glob(".venv-*.k3env-aside-*")
     assert aside.is_dir()
+    assert aside != earlier
 
 
 def test_another_commit_is_built_and_installed(wanted: Ground) -> None:
@@ -360,6 +364,23 @@ def test_a_build_that_is_cut_off_is_made_whole_by_the_next(wanted: Ground) -> No
     (change,) = perform(wanted.module, wanted.machine)
     assert change.what == "build's artefacts"
     assert (wanted.repo / LIBRARY).exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "id", "remedy"),
+    [(signal.SIGKILL, "system.killed", "memory ran out"), (signal.SIGTERM, "system.ended", "run it again"),
+     (signal.SIGHUP, "system.ended", "run it again"), (signal.SIGSEGV, "build.failed", "no diagnosis")],
+)  # fmt: skip
+def test_a_build_that_a_signal_ends_is_told_so(number: signal.Signals, id: str, remedy: str, wanted: Ground) -> None:
+    (wanted.repo / LIBRARY).unlink()
+    script = wanted.repo / "scripts/build_wheel.py"
+    rewrite(script, "    args = parsed()\n", f"    args = parsed()\n    os.kill(os.getpid(), {int(number)})\n")
+    with pytest.raises(TaskFailed) as caught:
+        wanted.module.apply(wanted.machine, wanted.module.changes(wanted.machine))
+    finding = caught.value.finding
+    assert finding.id == id and remedy in (finding.remedy or "")
+    assert f"signal {int(number)} ({number.name})" in (finding.found or "")
+    assert "compiler" not in finding.message
 
 
 FAILED = {
