@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Callable
 
+from k3env.protocol import codec
+
 if TYPE_CHECKING:
     from k3env.node.machine import Machine
 
@@ -52,7 +54,7 @@ def _alone(file: int) -> Iterator[None]:
 
 def _read(file: int) -> dict[str, str]:
     try:
-        found = json.loads(os.pread(file, _BYTES, 0) or b"{}")
+        found = codec.plain(os.pread(file, _BYTES, 0) or b"{}")
     except ValueError:
         return {}
     # Another user's task of this run may have written anything.

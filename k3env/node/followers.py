@@ -9,6 +9,8 @@ import signal
 import time
 from typing import Any, Optional
 
+from k3env.protocol import codec
+
 
 def stop_when_unfollowed(run_dir: str, after_s: float) -> None:
     """Have the work cancelled when nobody has followed this run for some seconds.
@@ -61,7 +63,7 @@ def claim_changes(start: dict[str, Any]) -> Optional[tuple[str, str]]:
 
 def _other(record: bytes) -> tuple[str, str]:
     try:
-        other = json.loads(record)
+        other = codec.plain(record)
     except ValueError:
         other = {}
     run = str(other.get("run", "unknown")).partition(".")[0]

@@ -48,8 +48,22 @@ def decode(kind: Any, value: Any, where: str = "$") -> Any:
 
 
 def loads(kind: Any, text: str | bytes) -> Any:
-    """Build a value of the given type from JSON text."""
-    return decode(kind, json.loads(text))
+    """Build a value of the given type from JSON text.
+
+    Raises ValueError for what is no JSON, DecodeError as `decode`.
+    """
+    return decode(kind, plain(text))
+
+
+def plain(text: str | bytes) -> Any:
+    """Return the value that a text of JSON spells, whoever wrote it.
+
+    Raises ValueError for what is none, also for one that is nested more deeply than Python follows.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("too deeply nested") from None
 
 
 def hints(kind: Any) -> dict[str, Any]:

@@ -157,7 +157,7 @@ def ask(machine: Machine, root: str, container: Container, environment: Mapping[
     done = machine.run(words, timeout_s=_ASK_S, environment=environment)
     try:
         # An image may greet before it does anything.
-        python, versions = json.loads(done.text.splitlines()[-1] if done.ok else "")
+        python, versions = codec.plain(done.text.splitlines()[-1] if done.ok else "")
         return _made(container, which, python, versions)
     except (ValueError, IndexError, TypeError, AttributeError):
         raise NoAnswer(done) from None

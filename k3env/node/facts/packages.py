@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Optional
 from k3env.k3.pins import RECORDED, normalised
 from k3env.node.facts import venv as venvs
 from k3env.node.machine import Machine
+from k3env.protocol import codec
 from k3env.protocol.container import Container
 from k3env.protocol.finding import Evidence
 from k3env.protocol.profile import Profile
@@ -246,7 +246,7 @@ def version_of(machine: Machine, site: str, info: str) -> str:
 
 def _direct_url(machine: Machine, directory: str) -> dict[str, Any]:
     try:
-        value = json.loads(machine.text(os.path.join(directory, "direct_url.json")))
+        value = codec.plain(machine.text(os.path.join(directory, "direct_url.json")))
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from k3env.node.container import wrap
 from k3env.node.facts import egress
 from k3env.node.facts.egress import Configured
 from k3env.node.machine import Machine
+from k3env.protocol import codec
 from k3env.protocol.container import Container
 from k3env.protocol.finding import Evidence, Unreadable
 
@@ -238,7 +238,7 @@ def toolchain(
     if not done.ok or not lines:
         return Unreadable(_silence(done, argv[0]), shown)
     try:
-        return _read(json.loads(lines[-1][len(MARK) :]), shown)
+        return _read(codec.plain(lines[-1][len(MARK) :]), shown)
     except (ValueError, KeyError, TypeError) as error:
         return Unreadable(f"what python3 said there is no answer: {type(error).__name__} {error}", shown)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from k3env.errors import Refused, TaskFailed
 from k3env.node.modules import _steps
+from k3env.protocol import codec
 from k3env.protocol.container import Container
 from k3env.protocol.profile import Profile
 
@@ -235,7 +236,7 @@ def beside(path: str) -> str:
 def record(machine: Machine, path: str) -> Optional[dict[str, Any]]:
     """Return what was written down of an image when it was imported; None: nothing."""
     try:
-        found = json.loads(machine.read(beside(path)))
+        found = codec.plain(machine.read(beside(path)))
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
     return found if isinstance(found, dict) else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import time
@@ -16,6 +15,7 @@ from k3env.node.modules._parameters import check_path, has_credentials
 from k3env.node.web import snapshot
 from k3env.node.web.hub import DATASET, HUB, MODEL, HubFile, Repository, chosen, failure, files
 from k3env.node.web.snapshot import Snapshot
+from k3env.protocol import codec
 from k3env.protocol.finding import Change, Finding
 
 if TYPE_CHECKING:
@@ -308,7 +308,7 @@ def _named(machine: Machine, path: str) -> tuple[str, ...]:
     from k3env.node.facts.model import INDEX_BYTES
 
     try:
-        told: Any = json.loads(machine.read(path, INDEX_BYTES))
+        told: Any = codec.plain(machine.read(path, INDEX_BYTES))
         return tuple(sorted({str(name) for name in told["weight_map"].values()}))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise TaskFailed(

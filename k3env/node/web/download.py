@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 from k3env.errors import TaskFailed
 from k3env.node.web import hub, snapshot
 from k3env.node.web.hub import HubFile, Repository
-from k3env.node.web.weberrors import Answered, Cut, WebError, shown
+from k3env.node.web.weberrors import Answered, Cut, WebError, is_passing, shown
 
 if TYPE_CHECKING:
     from k3env.node.machine import Machine
@@ -34,7 +34,6 @@ CHUNK = 1 << 20
 POLL_S = 0.5
 STOP_S = 5.0
 GIB = 1 << 30
-_PASSING = (408, 425, 429)
 _FULL = {
     errno.ENOSPC: ("hub.no_space", "no space left on device", "make room, or choose another target"),
     errno.EDQUOT: (
@@ -293,7 +292,7 @@ def pause(error: WebError, idle: int) -> Optional[float]:
         return None
     if isinstance(error, Answered):
         # A signed URL of another server is good for a while: the hub gives a new one.
-        if error.status < 500 and error.status not in _PASSING and not error.elsewhere:
+        if not is_passing(error.status) and not error.elsewhere:
             return None
         asked = _retry_after(error.headers.get("Retry-After"))
         if asked is not None:
@@ -318,11 +317,11 @@ def _retry_after(text: Optional[str]) -> Optional[float]:
     """Return the seconds that a header asks for: a number, or a date."""
     if not text:
         return None
-    if text.strip().isdigit():
+    if text.strip().isdecimal():
         return float(text)
     try:
         return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 
@@ -349,6 +348,6 @@ def _total(answer: http.client.HTTPResponse, begin: int) -> Optional[int]:
         span, _, total = (answer.headers.get("Content-Range") or "").partition("/")
         if not span.startswith(f"bytes {begin}-"):
             raise Cut(f"asked for the bytes from {begin} on, got {span or 'others'}")
-        return int(total) if total.isdigit() else None
+        return int(total) if total.isdecimal() else None
     length = answer.headers.get("Content-Length") or ""
-    return int(length) if length.isdigit() else None
+    return int(length) if length.isdecimal() else None

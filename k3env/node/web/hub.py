@@ -6,15 +6,15 @@ by Link headers, and the header X-Error-Code as huggingface_hub reads it.
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Optional
-from urllib.parse import quote, urljoin
+from urllib.parse import quote
 
 from k3env.errors import Refused, TaskFailed
-from k3env.node.web.weberrors import Answered, Distrusted, WebError, shown
+from k3env.node.web.weberrors import Answered, Distrusted, WebError, is_passing, joined, shown
+from k3env.protocol import codec
 from k3env.protocol.finding import Evidence
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ _ABSENT = {
     "RevisionNotFound": "{0.id} has no revision {0.revision}",
     "EntryNotFound": "{0.id} at {0.revision} lacks a file that it lists",
 }
+_NAME_BYTES = 255
 _NEXT = re.compile(r'<([^>]*)>\s*;[^,]*\brel="?next"?')
 _DIGITS = {False: re.compile(r"[0-9a-f]{40}"), True: re.compile(r"[0-9a-f]{64}")}
 
@@ -91,7 +92,7 @@ def files(web: Web, repository: Repository) -> tuple[HubFile, ...]:
             if file is not None:
                 made[file.path] = file
         following = _NEXT.search(link)
-        url = urljoin(url, following[1]) if following else None
+        url = joined(url, following[1]) if following else None
     raise _senseless(repository, f"at most {PAGES} pages of files", "more")
 
 
@@ -107,11 +108,11 @@ def chosen(files: tuple[HubFile, ...], include: tuple[str, ...], exclude: tuple[
 
 def failure(repository: Repository, error: WebError, has_token: bool) -> TaskFailed:
     """Return what an error of the web means for who wants a repository."""
-    if isinstance(error, Answered) and not error.elsewhere:
+    if isinstance(error, Answered) and (not error.elsewhere or is_passing(error.status)):
         return _answered(repository, error, has_token)
     if isinstance(error, Distrusted):
         return TaskFailed(
-            f"{repository} can't be fetched: {error}", expected="a certificate that is trusted, few redirects",
+            f"{repository} can't be fetched: {error}", expected="the hub itself, or a mirror that is trusted",
             found=str(error), id="hub.distrusted",
             remedy=error.remedy or "see hf_endpoint, and what stands between it and this node",
         )  # fmt: skip
@@ -160,7 +161,7 @@ def _answered(repository: Repository, error: Answered, has_token: bool) -> TaskF
 def _json(web: Web, url: str) -> tuple[Any, str]:
     data, headers = web.read(url, ANSWER_BYTES)
     try:
-        return json.loads(data), headers.get("Link") or ""
+        return codec.plain(data), headers.get("Link") or ""
     except ValueError:
         raise Distrusted(f"{shown(url)} answers no JSON: something else stands between it and this node") from None
 
@@ -179,7 +180,14 @@ def _file(repository: Repository, entry: Any) -> Optional[HubFile]:
     if not whole:
         raise _senseless(repository, "files with path, size and digest", repr(entry)[:200])
     parts = path.split("/")
-    if path.startswith("/") or not path.isprintable() or set(parts) & {"", ".", ".."} or parts[0] == ".k3env":
+    too_long = any(len(part.encode("utf-8", "replace")) > _NAME_BYTES for part in parts)
+    if (
+        too_long
+        or path.startswith("/")
+        or not path.isprintable()
+        or set(parts) & {"", ".", ".."}
+        or parts[0] == ".k3env"
+    ):
         raise Refused(
             f"{repository} names a file that is not written: {path!r}", expected="a plain path below the target",
             found=repr(path), remedy="look at that repository before you use anything of it", id="hub.path",

@@ -9,9 +9,9 @@ import urllib.request
 from collections.abc import Mapping
 from email.message import Message
 from typing import Any, Optional, Union, cast
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
-from k3env.node.web.weberrors import PORTS, Answered, Cut, Distrusted, origin, shown
+from k3env.node.web.weberrors import PORTS, Answered, Cut, Distrusted, joined, origin, shown
 
 STALL_S = 60.0
 """How long a server may send nothing."""
@@ -64,7 +64,7 @@ class Web:
             except (OSError, http.client.HTTPException) as error:
                 raise Cut(f"{shown(url)}: {_said(error)}") from None
             wanted = answer.headers.get("Content-Length", "")
-            if wanted.isdigit() and len(data) < min(int(wanted), limit):
+            if wanted.isdecimal() and len(data) < min(int(wanted), limit):
                 raise Cut(f"{shown(url)}: the connection was cut after {len(data)} of {wanted} bytes")
             if len(data) > limit:
                 raise Distrusted(f"{shown(url)} answers more than {limit} bytes")
@@ -72,7 +72,11 @@ class Web:
 
     def _ask(self, url: str, headers: dict[str, str]) -> Union[http.client.HTTPResponse, str]:
         """Return an answer, or the URL that it leads to."""
-        if urlsplit(url).scheme not in PORTS:
+        try:
+            known = origin(url)[0] in PORTS
+        except ValueError as error:
+            raise Distrusted(f"a redirect leads to no URL of the web: {error}") from None
+        if not known:
             raise Distrusted(f"{shown(url)} is no URL of the web")
         headers.setdefault("User-Agent", "k3env")
         headers.setdefault("Accept-Encoding", "identity")
@@ -85,12 +89,14 @@ class Web:
             with error:
                 place = error.headers.get("Location")
                 if error.code in _REDIRECTIONS and place:
-                    return urljoin(url, place)
+                    return joined(url, place)
                 raise Answered(url, error.code, error.headers, _body(error), origin(url) != self._home) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             reason = getattr(error, "reason", error)
             if isinstance(reason, ssl.SSLCertVerificationError):
                 raise Distrusted(f"{shown(url)}: {reason.verify_message}", self._advice(reason.verify_code)) from None
+            if isinstance(error, (ValueError, http.client.InvalidURL)) and not isinstance(error, OSError):
+                raise Distrusted(f"{shown(url)} is, or leads to, no URL of the web: {_said(reason)}") from None
             raise Cut(f"{shown(url)}: {_said(reason)}") from None
 
     def _opener(self, url: str) -> urllib.request.OpenerDirector:
@@ -125,10 +131,12 @@ class Web:
 
 
 class _Still(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: urllib would take the token along."""
+    """Leaves redirects alone: urllib would take the token along, and never close an answer that leads nowhere."""
 
-    def redirect_request(self, *ignored: Any) -> None:
+    def http_error_302(self, req: Any, fp: Any, code: int, msg: str, headers: Any) -> None:
         return None
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
 
 def _body(error: urllib.error.HTTPError) -> str:

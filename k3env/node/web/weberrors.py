@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 if TYPE_CHECKING:
     from email.message import Message
 
 PORTS = {"http": 80, "https": 443}
+_WAIT = (408, 425, 429)
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -41,10 +42,28 @@ class Answered(WebError):
         self.elsewhere = elsewhere
 
 
+def is_passing(status: int) -> bool:
+    """Return whether an error that a server answers is one of now: it is busy, not done yet, or broken itself."""
+    return status >= 500 or status in _WAIT
+
+
 def origin(url: str) -> tuple[str, str, int]:
     """Return what makes a server: scheme, host, port."""
     parts = urlsplit(url)
     return parts.scheme, parts.hostname or "", parts.port or PORTS.get(parts.scheme, 0)
+
+
+def joined(url: str, place: str) -> str:
+    """Return where an answer leads to.
+
+    Raises Distrusted for what is no URL.
+    """
+    try:
+        found = urljoin(url, place)
+        origin(found)
+    except ValueError as error:
+        raise Distrusted(f"{shown(url)} leads to no URL of the web: {error}") from None
+    return found
 
 
 def is_loopback(url: str) -> bool:
@@ -54,6 +73,9 @@ def is_loopback(url: str) -> bool:
 
 def shown(url: str) -> str:
     """Return a URL as it may be shown: a signature stands behind the `?`, a password before the `@`."""
-    parts = urlsplit(url)
-    port = f":{parts.port}" if parts.port else ""
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "a URL that can't be read"
     return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"

@@ -361,7 +361,19 @@ LASTING: dict[str, tuple[str, Fault, str, str]] = {
     "401 of one file": (SHARDS[0], Fault(99, 401), "hub.token", "hf_token"),
     "429, longer than anybody waits": ("/tree/", Fault(99, 429, {"Retry-After": "86400"}), "hub.busy", "run it again"),
     "500, always": (SHARDS[0], Fault(99, 500), "hub.busy", "run it again"),
-    "503 of the other host, always": (f"cdn:{SHARDS[0]}", Fault(99, 503), "hub.unreachable", "run it again"),
+    "503 of the other host, always": (f"cdn:{SHARDS[0]}", Fault(99, 503), "hub.busy", "run it again"),
+    "429 of the other host, longer than anybody waits": (
+        f"cdn:{SHARDS[0]}", Fault(99, 429, {"Retry-After": "Fri, 31 Dec 9999 23:59:59 GMT"}), "hub.busy", "later"),
+    "429, a date of no calendar": (
+        SHARDS[0], Fault(99, 429, {"Retry-After": "Mon, 01 Jan 0001 00:00:00 -0000"}), "hub.busy", "later"),
+    "429, a digit that is none": (SHARDS[0], Fault(99, 429, {"Retry-After": "\u00b2"}), "hub.busy", "later"),
+    "a redirect to a port that is none": (SHARDS[0], Fault(99, location="http://host:99999/x"), "hub.distrusted",
+                                          "hf_endpoint"),
+    "a redirect to half an address": (SHARDS[0], Fault(99, location="http://[::1"), "hub.distrusted", "hf_endpoint"),
+    "a redirect with a space": (SHARDS[0], Fault(99, location="/a b"), "hub.distrusted", "hf_endpoint"),
+    "a next page at half an address": (
+        "/tree/", Fault(99, 200, {"Link": '<http://[::1>; rel="next"'}, b"[]"), "hub.distrusted", "hf_endpoint"),
+    "a nest": ("/tree/", Fault(99, 200, body=b"[" * 100_000), "hub.distrusted", "hf_endpoint"),
     "cut, always": (f"cdn:{SHARDS[0]}", Fault(99, cut_after=0), "hub.unreachable", "it goes on where it stopped"),
     "a shorter file": (f"cdn:{SHARDS[0]}", Fault(99, change=lambda data: data[:-1]), "hub.wrong_size", "a login"),
     "a longer file": (f"cdn:{SHARDS[0]}", Fault(99, change=lambda data: data + b"x"), "hub.wrong_size", "a login"),
@@ -423,6 +435,7 @@ def entry(**more: Any) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
     "tree, id",
     [
         *((entry(path=path), "hub.path") for path in ("../x", "/etc/x", "a//b", "a/../../b", ".k3env/x", "a\nb")),
+        (entry(path="a" * 256), "hub.path"),
         *((entry(**more), "hub.senseless") for more in ({"size": -1}, {"oid": "main"}, {"size": "1"}, {"path": None})),
     ],
 )  # fmt: skip
