@@ -1,16 +1,18 @@
 """What the output of a failed build, pip, git, enroot or run means, and what to do: pattern, cause, remedy, source.
 
 Rows are tried in their order, and the special ones stand first: a full disk before what follows from it. A build runs
-pip and git, and pip runs git, so a failed build is looked up in all three tables. Lines that a healthy run says as
-well are passed over. What no row fits is told by its own errors, those of wrappers left out.
+pip and git, and pip runs git, so a failed build is looked up in all three tables; words that many programs use count
+there only beside words of the row's own tool. What passed, such as a fetch that was tried again, is no cause of what
+failed after it. Lines that a healthy run says as well are passed over. What no row fits is told by its own errors.
 """
 
 from __future__ import annotations
 
 import re
-import signal
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Optional
 
 from k3env.k3.diagnoses_build import BUILD
@@ -21,6 +23,9 @@ from k3env.k3.diagnoses_pip import PIP
 from k3env.k3.diagnoses_run import RUN
 from k3env.k3.diagnoses_system import LAST, SYSTEM
 from k3env.k3.diagnosis import Diagnosis
+from k3env.k3.output_lines import COMPILER, HARMLESS, chief, errors_of, last_errors, lines_of, own_errors, shells_word
+
+__all__ = ["TABLES", "Match", "chief", "diagnose", "last_errors", "shells_word"]
 
 
 @dataclass(frozen=True)
@@ -33,143 +38,89 @@ class Match:
 
 def diagnose(tool: str, output: str) -> Optional[Match]:
     """Return what the output of a failed `build`, `pip`, `git`, `enroot`, `container` or `run` means, or None."""
-    lines = list(_lines(output))
-    telling = [line for line in lines if not _HARMLESS.search(line)]
+    lines = list(lines_of(output))
+    said = _Said(lines)
+    telling = _Said(["" if HARMLESS.search(line) else line for line in lines])
     for row in _LOOKED_UP[tool]:
-        if row.also and not any(re.search(row.also, line) for line in telling):
+        if row.also and telling.first(row.also) is None:
             continue
-        found = _first(row, lines if row.also else telling)
-        if found is not None:
-            return found
-    errors = _errors(lines)[-_NEAR:]
-    if any(_COMPILER.search(line) for line in errors):
+        near = "" if row.id.startswith(f"{tool}.") else row.near
+        where = said if row.also else telling
+        for at in where.matches(row.pattern):
+            if near and not said.near(near, at):
+                continue
+            if row.passes and telling.passed(row.pattern, at):
+                continue
+            return Match(row, lines[at])
+    return _last(errors_of(lines)[-_NEAR:])
+
+
+def _last(errors: Sequence[str]) -> Optional[Match]:
+    if any(COMPILER.search(line) for line in errors):
         return None
-    return next((found for found in (_first(row, errors) for row in LAST) if found is not None), None)
+    found = ((row, line) for row in LAST for line in errors if re.search(row.pattern, line))
+    return next((Match(row, line) for row, line in found), None)
 
 
-def last_errors(output: str, count: int = 5) -> tuple[str, ...]:
-    """Return the lines that tell of an error, those alone that say more than that some tool failed.
+class _Said:
+    """Lines, in which patterns are searched all at once."""
 
-    Of many, these are the first, which the others follow from, and the last ones.
-    """
-    telling = _errors(_joined(_lines(output)))
-    return tuple(telling if len(telling) <= count else [telling[0], *telling[-(count - 1) :]])
+    def __init__(self, lines: Sequence[str]) -> None:
+        self._lines = lines
+        self._text = "\n".join(lines)
+        self._starts = [0, *accumulate(len(line) + 1 for line in lines)]
+        self._found: dict[str, list[int]] = {}
+        self._last_error: Optional[int] = None
 
+    def matches(self, pattern: str) -> Iterator[int]:
+        """Yield which lines a pattern matches; it may not reach over a line's end."""
+        compiled = re.compile(pattern.replace("[^", r"[^\n"), re.MULTILINE)
+        at = 0
+        while at < len(self._text):
+            found = compiled.search(self._text, at)
+            if found is None:
+                return
+            line = bisect_right(self._starts, found.start()) - 1
+            if compiled.search(self._lines[line]):
+                yield line
+            at = self._starts[line + 1]
 
-def shells_word(exit_code: Optional[int]) -> str:
-    """Return what a shell says of a program that a signal ended, which says nothing itself; "" of any other."""
-    if exit_code is None or 0 <= exit_code <= _SHELL:
-        return ""
-    return _ENDED.get(-exit_code if exit_code < 0 else exit_code - _SHELL, "")
+    def first(self, pattern: str) -> Optional[int]:
+        return next(self.matches(pattern), None)
 
+    def near(self, pattern: str, at: int) -> bool:
+        """Tell whether a line around says it."""
+        return self._any(pattern, at - _BEFORE, at + _BEHIND)
 
-def _first(row: Diagnosis, lines: Iterable[str]) -> Optional[Match]:
-    pattern = re.compile(row.pattern)
-    return next((Match(row, line) for line in lines if pattern.search(line)), None)
+    def passed(self, pattern: str, at: int) -> bool:
+        """Tell whether work went on behind a line, and then something else failed."""
+        if self._last_error is None:
+            self._last_error = max(own_errors(self._lines), default=0)
+        last = self._last_error
+        return self._any(_WENT_ON, at + 1, last) and not re.search(pattern, self._lines[last])
 
-
-def _errors(lines: Iterable[str]) -> list[str]:
-    """Return the lines that tell of an error; where none tells its cause, those that say that some tool failed."""
-    told = list(dict.fromkeys(line for line in lines if _ERROR.search(line) and not _HARMLESS.search(line)))
-    return [line for line in told if not _PASSED_ON.search(line)] or told
-
-
-def chief(errors: Sequence[str]) -> str:
-    """Return the one of some errors that the others follow from: a compiler's first, else the last one said."""
-    return next((line for line in errors if _COMPILER.search(line)), errors[-1])
-
-
-def _lines(output: str) -> Iterator[str]:
-    """Return the lines without the terminal's colours, and without what builders and launchers put before them.
-
-    Of a long one, such as a compiler's command, the middle is left out: no pattern may take long over it. What
-    stands indented below a warning of CMake's, or is source quoted by nvcc, is no word of a tool.
-    """
-    below = False
-    for line in _CONTROL.sub("", output).splitlines():
-        short = line if len(line) <= _LONG else f"{line[: _LONG // 2]} ... {line[-_LONG // 2 :]}"
-        bare = _FRAME.sub("", _BEFORE.sub("", short))
-        below = below and (bare[:1].isspace() or not bare)
-        if not below:
-            yield bare.strip()
-        below = below or _QUOTES.search(bare) is not None
-
-
-def _joined(lines: Iterator[str]) -> Iterator[str]:
-    """Return the lines, where CMake's errors, and git's, stand in one with the text that comes below them."""
-    head: list[str] = []
-    for line in lines:
-        if head and not line and len(head) == 1:
-            continue
-        if head and line and len(head) < _BELOW and not line.startswith(("CMake ", "-- ", "Call Stack")):
-            head.append(line)
-            continue
-        if head:
-            yield " ".join(head)
-            head = []
-        if _HEAD.search(line):
-            head = [line]
-        else:
-            yield line
-    if head:
-        yield " ".join(head)
+    def _any(self, pattern: str, begin: int, end: int) -> bool:
+        if pattern not in self._found:
+            self._found[pattern] = list(self.matches(pattern))
+        found = self._found[pattern]
+        next_at = bisect_left(found, begin)
+        return next_at < len(found) and found[next_at] < end
 
 
 def _ordered(*tables: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
     return tuple(sorted((row for table in tables for row in table), key=lambda row: row.follows))
 
 
-_CONTROL = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
-# BuildKit's "#25 474.9 ", a time, srun's "12: ", torch's "[rank3]:", pyxis' words before those of enroot.
-_BEFORE = re.compile(
-    r"^([\w.-]+ - (INFO|ERROR|DEBUG) - )?(#\d+ )?(\d+\.\d+ (?=\S| +\S))?(\[?\d{4}-\d\d-\d\dT[\d:.,]+(Z"
-    r"|[+-]\d\d:?\d\d)?\]?:? ?)?(\d+: (?!\d))?"
-    r"(\[rank\d+\]: ?)?(slurmstepd: (error: )?pyxis: +)?"
-)
-_FRAME = re.compile(r"^\s*([│|\u00d7╰─>]+ )+(?=\S)|[ \t│]+$")
-_HEAD = re.compile(r"^CMake Error.*:$|error setting certificate verify locations:$|unable to access '[^']*':$")
-_BELOW = 4
-_QUOTES = re.compile(r"^CMake (\w+ )?Warning\b|\S\(\d+\): (warning|error|note|remark)\b")
 _NEAR = 6
-_SHELL = 128
-_ENDED: dict[int, str] = {signal.SIGKILL: "Killed", signal.SIGTERM: "Terminated", signal.SIGHUP: "Hangup"}
-_LONG = 1200
-_HARMLESS = re.compile(
-    # Warnings of git, pip, compilers and linkers; words of NCCL that are no warnings.
-    r"(?i:(^|[ :)])(warning|deprecation|note|remark)( #?[\w-]{1,40})? ?: |^(remote: )?hint: )|^\[notice\]|NCCL INFO "
-    r"|\b[A-Z]\w*Warning: |^WARN: |^(WARN|INFO|DEBU)\[\d+\] |\blevel=(warning|info|debug)\b|^\[INFO\]"
-    r"|^(\[[^\]]*\] )?\[TRT-LLM\] \[[WI]\]|\[TensorRT-LLM\]\[(WARNING|INFO)\]"
-    r"|dependency resolver does not currently take into account"
-    # A compiler quotes the source, whose texts may say anything; but a pointer of Git LFS is not source.
-    r"|^\s{0,12}\d+ \|(?! version https://git-lfs)"
-    # Progress: names of files and targets, packages that are there, features that are tried.
-    r"|^\[ *\d+%\] |^\[\d+/\d+\] |^-- (Performing|Looking for|Check|Detecting|Found|Could NOT find|Not )"
-    r"|^ *(Collecting|Downloading|Using cached|Requirement already satisfied|copying|adding|creating|removing)\b"
-)
-_ERROR = re.compile(
-    r"(?i)\b(error|fatal|exception|failed|failure|refused|denied|not found|undefined (reference|symbol)|cannot"
-    r"|could not"
-    r"|unable to|no such file|multiple definition|not permitted|timed out|aborted|core dumped|killed)\b"
-    r"|\b[A-Z]\w*(Error|Exception):"
-)
-_COMPILER = re.compile(
-    r"^[^\s:]+[:(]\d+[:)][\d: ]*(fatal |catastrophic )?error|undefined reference to|^CMake Error|^nvcc (fatal|error)"
-    r"|ptxas (fatal|error)"
-)
-# What make, ninja, subprocess, pip and srun say where something below them failed.
-_PASSED_ON = re.compile(
-    r"^g?make(\[\d+\])?: \*\*\*|CalledProcessError|subprocess-exited-with-error|^\s*collect2: |^ninja: |^FAILED: "
-    r"|returned (a )?non-zero (exit status|code)|^[Cc]ompilation terminated|Failed building wheel for"
-    r"|Ninja build failed"
-    r"|metadata-generation-failed|did not run successfully|error while generating package metadata"
-    r"|^\s*(Preparing|Getting|Installing|Building) .*(error|'error')$|Could not build wheels|Failed to build "
-    r"|errors? detected in the compilation of|Configuring incomplete, errors occurred|failed with exit (code|status)"
-    r"|[Ee]rror compiling objects for extension|failed with error code|task \d+: Exited with|plugin spank|spank plugin"
-    r"|^srun: error: |[Cc]hild job \d+ terminated|did not complete successfully|smudge filter lfs failed"
-    r"|external filter"
-    r"|Check the logs for full command output|printing (contents of )?(enroot )?log|couldn't start container"
-    r"|failed to import docker image|^fatal: not a git repository|^Traceback|^During handling of|MPI_ERRORS_ARE_FATAL"
-    r"|Error 1$"
+_BEFORE = 40
+_BEHIND = 20
+# What is said where a fetch, an installation or a build goes on.
+_WENT_ON = (
+    r"^\[ *\d+%\] (Built|Building|Linking)|^\[\d+/\d+\] (Building|Linking|\S*(cc|\+\+|clang)\b)"
+    r"|^Successfully (installed|built)|^Submodule path '[^']*': checked out|Resolving deltas: +100%"
+    r"|^Updating files: +100%|^HEAD is now at |^Already up to date|^-- (Generating|Configuring) done"
+    r"|^Installing collected packages: |^(Installed|Prepared) \d+ pack|^Status: Downloaded newer image"
+    r"|^\[INFO\] Creating squashfs"
 )
 
 TABLES = {

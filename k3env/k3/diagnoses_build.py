@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from k3env.k3.diagnoses_compile import GIVEN, LACKING
+from k3env.k3.diagnoses_cmake import CMAKE
+from k3env.k3.diagnoses_compile import LACKING
+from k3env.k3.diagnoses_conan import CONAN
+from k3env.k3.diagnoses_link import GIVEN
+from k3env.k3.diagnoses_torch import TORCH
 from k3env.k3.diagnosis import EGRESS, IMAGE, Diagnosis
 
 BUILD = (
     *LACKING,
+    *TORCH,
+    *CMAKE,
+    *CONAN,
     Diagnosis(
         "build.venv_gone",
         r"\.venv-\d+\.\d+/bin/[\w.-]+: (not found|No such file)|No such file or directory: '[^']*\.venv-\d+\.\d+/bin/"
@@ -58,44 +65,10 @@ BUILD = (
     ),
     Diagnosis(
         "build.patchelf",
-        r"patchelf:? ?(command )?(: )?not found|'patchelf'",
+        r"patchelf:? ?(command )?(: )?not found|No such file or directory: 'patchelf'",
         "patchelf is missing, which the build sets run paths with",
         "install patchelf (apt-get install patchelf), or build in the devel image",
         "scripts/build_wheel.py",
-    ),
-    Diagnosis(
-        "build.conan_compiler",
-        r"is not a valid 'settings\.compiler|Invalid setting '",
-        "conan does not know this compiler's version",
-        "use the image's compiler, or write the version into settings.yml in CONAN_HOME",
-        "conan's own words",
-    ),
-    Diagnosis(
-        "build.conan",
-        r"\bconan[\"']* (remote add|profile detect|install)\b.*returned non-zero|Failed to locate conan executable"
-        r"|ERROR: Missing prebuilt package|No module named '_sqlite3'|ConanException",
-        "conan could not prepare the C++ dependencies; its home or a remote may be out of reach",
-        "see that CONAN_HOME is writable, that Python has sqlite3, and that edge.urm.nvidia.com is reached where the "
-        "checkout asks for it",
-        "#3081; scripts/build_wheel.py",
-    ),
-    Diagnosis(
-        "build.conan_version",
-        r"Invalid generator '|There are invalid packages|value not defined|conan profile: error",
-        "another conan is found than the checkout's, or its profile knows no compiler",
-        "have the environment's own conan first in PATH, and run `conan profile detect -f`",
-        "compiler-explorer/asm-parser#38; BehaviorTree.CPP#836",
-    ),
-    Diagnosis(
-        "build.conan_remote",
-        r"Unable to connect to (remote )?\S+=http|ERROR: .*Package '\S+' not resolved|No remote defined"
-        r"|Unable to find '\S+/\S+' in remotes"
-        r"|ERROR: HTTPSConnectionPool|ERROR: .*Permission denied: '\S*\.conan2?|conan\S*: .*(sqlite3"
-        r"|database is locked)"
-        r"|ERROR: Conan.*cache",
-        "conan does not reach a remote, or can't write its home",
-        f"{EGRESS}; CONAN_HOME must name a directory that this user may write",
-        "conan's own words",
     ),
     Diagnosis(
         "build.certificate",
@@ -104,6 +77,7 @@ BUILD = (
         "a server's certificate is not trusted here",
         "let SSL_CERT_FILE, GIT_SSL_CAINFO and PIP_CERT name the site's certificate bundle in the task's environment",
         "git's, pip's and CMake's own words",
+        passes=True,
     ),
     Diagnosis(
         "build.sources",
@@ -114,18 +88,19 @@ BUILD = (
     ),
     Diagnosis(
         "build.fetch",
-        r"(Build|CMake) step for \S+ failed|Failed to clone repository|FetchContent.*(failed|Failed)"
+        r"Failed to clone repository|FetchContent.*(failed|Failed)"
         r"|Each download failed"
         r"|error: downloading '.*' failed|Unknown CMake command \"rapids_|ucxx build failed|fetching \S+ failed"
         r"|status_code: [1-9]\d*$"
-        r"|file DOWNLOAD (cannot|HASH mismatch)|HASH mismatch for",
+        r"|file DOWNLOAD cannot",
         "CMake could not fetch a third-party source",
         f"{EGRESS}; GITHUB_MIRROR redirects github.com",
         "#2826, #434, #715; ArmDeveloperEcosystem/arm-learning-paths#2239",
+        passes=True,
     ),
     Diagnosis(
         "build.torch",
-        r"Incompatible NVIDIA PyTorch container|cannot find PyTorch installation|current_image_tags\.properties"
+        r"Incompatible NVIDIA PyTorch container|cannot find PyTorch installation"
         r"|lib(th_common|tensorrt_llm)\.so: undefined symbol",
         "the PyTorch that is seen is not the one that this checkout is built against",
         f"{IMAGE}; where a PyTorch from PyPI lies in .venv-X.Y, move that environment aside",
@@ -147,6 +122,7 @@ BUILD = (
         "there is no PyTorch: the base interpreter is not that of a TensorRT LLM image",
         IMAGE,
         "scripts/build_wheel.py, stub generation",
+        passes=True,
     ),
     Diagnosis(
         "build.bindings",
@@ -177,6 +153,7 @@ BUILD = (
         "build_wheel.py asked a question, and this checkout's has no --yes: a PyTorch from PyPI lies in .venv-X.Y",
         "move that environment aside, and build again",
         "scripts/build_wheel.py, setup_venv",
+        near=r"build_wheel\.py|setup_venv|\.venv-|\[[yY]/[nN]\]",
     ),
     *GIVEN,
 )

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from k3env.k3.diagnosis import DISK, IMAGE, IMAGE_ARCH, LFS, Diagnosis
+from k3env.k3.diagnosis import DISK, IMAGE, LFS, Diagnosis
 
 LACKING = (
     Diagnosis(
         "build.disk",
-        r"(?i:no space left on device)|Disk quota exceeded|Errno 28\b|Errno 122\b",
+        r"(?i:no space left on device|disk quota exceeded)|Errno 28\b|Errno 122\b",
         "the disk or the quota is full",
         DISK,
         "public build logs; docs/source/installation/build-from-source-linux.md",
     ),
     Diagnosis(
         "build.stale_handle",
-        r"Stale file handle|Errno 116\b",
+        r"(?i:stale (nfs )?file handle)|Errno 116\b",
         "a file on a shared filesystem vanished while it was used",
         "see that no other node works in this checkout, and that CCACHE_DIR and TRITON_CACHE_DIR are the node's own; "
         "then run it again",
@@ -22,7 +22,8 @@ LACKING = (
     ),
     Diagnosis(
         "build.lfs_pointer",
-        r"file format not recognized|treating as linker script|version https://git-lfs\.github\.com/spec/v1",
+        r"(?<!\.o: file not recognized: )file format not recognized|treating as linker script"
+        r"|version https://git-lfs\.github\.com/spec/v1",
         "a library or source in the checkout is a Git LFS pointer, not the file itself",
         LFS,
         "#28, #72; triton-inference-server/tensorrtllm_backend#38, #44",
@@ -30,7 +31,8 @@ LACKING = (
     Diagnosis(
         "build.memory",
         r"Killed signal terminated program|died due to signal 9|\bcc1plus\b.*\bKilled\b|virtual memory exhausted"
-        r"|cc1plus: out of memory|std::bad_alloc|Cannot allocate memory"
+        r"|cc1plus: out of memory|std::bad_alloc"
+        r"|(?i:cannot allocate memory(?! in static))"
         r"|ld terminated with signal 9|\bKilled +\S*(nvcc|cicc|ptxas|cudafe|c\+\+|g\+\+|gcc|ld)\b"
         r"|oom[-_]kill|Out Of Memory|internal compiler error: Killed|LLVM ERROR: out of memory|ptxas fatal +: Memory"
         r"|collect2: fatal error: ld terminated with signal 9",
@@ -57,7 +59,7 @@ LACKING = (
     ),
     Diagnosis(
         "build.files",
-        r"Too many open files|Errno 24\b",
+        r"(?i:too many open files)|Errno 24\b",
         "the limit of open files was reached",
         "raise it: `ulimit -n 65536`, or the container's --ulimit nofile",
         "open(2), EMFILE",
@@ -71,14 +73,14 @@ LACKING = (
     ),
     Diagnosis(
         "build.nvcc",
-        r"Unsupported gpu architecture 'compute_1\d\d|Value 'sm_1\d\d\w?' is not defined for option",
-        "this nvcc does not know the GPU: 103 needs CUDA 12.9 or later, and Kimi K3's checkouts CUDA 13",
+        r"Unsupported gpu architecture 'compute_([89]|1\d)\d|Value 'sm_([89]|1\d)\d\w?' is not defined for option",
+        "this nvcc is too old for the GPU: 103 needs CUDA 12.9 or later, and Kimi K3's checkouts CUDA 13",
         f"have CUDA 13's nvcc first in PATH; {IMAGE}",
         "nvcc's own words",
     ),
     Diagnosis(
         "build.old_arch",
-        r"Unsupported gpu architecture 'compute_",
+        r"Unsupported gpu architecture 'compute_[1-7]\d\D|Value 'sm_[1-7]\d' is not defined for option",
         "this nvcc no longer knows an old GPU that is asked for",
         "set trtllm_arch to 103-real (GB300, B300) or 100-real (GB200, B200); for another package TORCH_CUDA_ARCH_LIST",
         "nvcc's own words; gadgetron/gadgetron#6",
@@ -127,6 +129,7 @@ LACKING = (
         "TensorRT is not there, or is of another version than this checkout is written for",
         IMAGE,
         "#1716, #1839, #2469",
+        passes=True,
     ),
     Diagnosis(
         "build.conda",
@@ -169,90 +172,5 @@ LACKING = (
         "third-party sources are not in the checkout: its submodules are missing, or were not fetched",
         "run `git submodule update --init --recursive` in the checkout, or set `submodules: true` in git_checkout",
         "CMake, add_subdirectory; docs/source/installation/build-from-source-linux.md",
-    ),
-)
-GIVEN = (
-    Diagnosis(
-        "build.too_large",
-        r"relocation truncated to fit|relocation overflow|section .* exceeds",
-        "the library grew too large to be linked: kernels for too many GPUs",
-        "set trtllm_arch to this GPU's alone: 103-real or 100-real",
-        "GNU ld's own words",
-    ),
-    Diagnosis(
-        "build.driver_library",
-        r"lib(cuda|nvidia-ml)\.so\.1: cannot open shared object file|cannot find -lcuda\b"
-        r"|No rule to make target .*libcuda\.so"
-        r"|undefined reference to .cu(Mem|Get|Ctx|Device|Module|Launch|Init|Func|Stream|Tensor)\w*'",
-        "the CUDA driver's library is not found, to link with or to load: neither a driver nor CUDA's stubs are there",
-        "build on a GPU node, or in an image with $CUDA_HOME/lib64/stubs",
-        "scripts/build_wheel.py, generate_python_stubs_linux; #2757",
-    ),
-    Diagnosis(
-        "build.fmha",
-        r"FMHA generation produced no|fmha_v2_cu.*No such file",
-        "the attention kernels were not generated, or only in part",
-        "remove cpp/tensorrt_llm/kernels/contextFusedMultiHeadAttention/fmha_v2_cu, and build again",
-        "scripts/build_wheel.py, generate_fmha_cu",
-    ),
-    Diagnosis(
-        "build.cubin",
-        r"\bcubin\S*\.(cpp|cu|h): No such file or directory|missing and no known rule to make it"
-        r"|No rule to make target",
-        "the build directory names files that another commit had",
-        "build by hand with --clean, or remove cpp/build",
-        "#625",
-    ),
-    Diagnosis(
-        "build.image_arch",
-        r"file in wrong format|Relocations in generic ELF|unrecognized command-line option .-m(avx|sse|arch=(x86"
-        r"|native))",
-        "objects of two processors are mixed: GB200 and GB300 hosts are aarch64",
-        f"{IMAGE_ARCH}; if the checkout was built on another processor, remove cpp/build",
-        "GNU ld's own words",
-    ),
-    Diagnosis(
-        "build.abi",
-        r"undefined reference to .*std::(string|__cxx11::)|pre_cxx11\.a\(.*in function",
-        "libraries of two C++ ABIs are linked: PyTorch, TensorRT and the checkout were not built alike",
-        IMAGE,
-        "#277; triton-inference-server/tensorrtllm_backend#542",
-    ),
-    Diagnosis(
-        "build.not_found",
-        r"variables are used in this project, but they are set to NOTFOUND",
-        "CMake does not find libraries that the build links with",
-        IMAGE,
-        "CMake's own words; NVIDIA/TensorRT#700",
-    ),
-    Diagnosis(
-        "build.library",
-        r"cannot find (-l\w+|/\S+\.(a|so))",
-        "a library to link with is not installed: the image is no devel image",
-        IMAGE,
-        "GNU ld's own words",
-    ),
-    Diagnosis(
-        "build.compiler_crash",
-        r"internal compiler error|(nvcc|cicc|ptxas|cudafe\+\+).*died (due|with)|Please submit a full bug report",
-        "a compiler crashed: memory ran short, or it has a fault",
-        "build again with a lower trtllm_jobs; if it stays, with the image's own compiler",
-        "GCC's and nvcc's own words",
-    ),
-    Diagnosis(
-        "build.compiler_broken",
-        r"is not able to compile a simple test program|compiler identification is unknown",
-        "the compiler can't compile a test program",
-        f"see CMakeFiles/CMakeConfigureLog.yaml (CMakeError.log before CMake 3.26) in cpp/build; {IMAGE}",
-        "CMake, CMakeTestCUDACompiler",
-        follows=True,
-    ),
-    Diagnosis(
-        "build.launcher",
-        r"Command '\['\S*(gcc|cc|clang)',.*(cuda_utils|launcher|main\.c)",
-        "Triton can't compile its launcher: headers of Python, or a libcuda to link with, are not there",
-        "run it on a GPU node, in a devel or release-style image; TRITON_LIBCUDA_PATH names another directory of "
-        "libcuda.so",
-        "luka-group/mDPO#14; state-spaces/mamba#123",
     ),
 )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from k3env.k3.diagnoses_engine import ENGINE
 from k3env.k3.diagnosis import EGRESS, IMAGE_ARCH, Diagnosis
 
 CONTAINER = (
+    *ENGINE,
     Diagnosis(
         "container.user_namespaces",
         r"failed to create user namespace|unshare failed: |cannot clone: (Operation not permitted|Invalid argument)"
-        r"|cannot (set up|create) .*user namespace|user namespaces are not enabled|uid_map: (Operation not permitted)",
+        r"|cannot (set up|create) .*user namespace|user namespaces are not enabled"
+        r"|uid_map: (Operation not permitted)",
         "the kernel, or a security profile, lets this user make no user namespace",
         "raise user.max_user_namespaces; on Ubuntu see kernel.apparmor_restrict_unprivileged_userns, on Debian "
         "kernel.unprivileged_userns_clone (sysctl); see the check system.enroot_userns",
@@ -95,7 +98,8 @@ CONTAINER = (
     Diagnosis(
         "container.credentials",
         r"unauthorized: |denied: (requested access|access forbidden|Your |403)|no basic auth credentials"
-        r"|(requesting|reading) .*(unauthorized|denied)\b|unable to retrieve auth token|fetch (oauth|anonymous) token"
+        r"|(requesting|reading) (bearer|manifest|blob|config|image|token)\b.*(unauthorized"
+        r"|denied)\b|unable to retrieve auth token|fetch (oauth|anonymous) token"
         r"|failed to authorize"
         r"|status: 40[13] (Unauthorized|Forbidden)",
         "the registry does not give this image to this user",
@@ -127,7 +131,8 @@ CONTAINER = (
         "container.overlay",
         r"not supported over \w+ at|backing file system is unsupported for this graph driver"
         r"|failed to mount overlay|fuse-overlayfs: (cannot mount|unknown option)|overlayfs: (maximum|failed)"
-        r"|(processing tar file|ApplyLayer|lsetxattr|Llistxattr|mknod|lchown).*[Oo]peration not (permitted|supported)",
+        r"|(processing tar file|ApplyLayer|lsetxattr|Llistxattr|mknod"
+        r"|lchown).*[Oo]peration not (permitted|supported)",
         "images can't be kept on this filesystem: NFS and Lustre take no overlays, devices and extended attributes",
         "keep them on a local disk: graphroot in storage.conf for podman, data-root for docker, ENROOT_DATA_PATH for "
         "enroot",

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from k3env.k3.diagnosis import EGRESS, Diagnosis
+from k3env.k3.diagnoses_worktree import ON_DISK, WORKTREE
+from k3env.k3.diagnosis import BY_GIT, EGRESS, Diagnosis
 
 GIT = (
     Diagnosis(
         "git.disk",
-        r"(?i:no space left on device)|Disk quota exceeded",
+        r"(?i:no space left on device|disk quota exceeded)",
         "the disk or the quota is full",
         "make room; see `df -h` and `df -i`",
         "git's own words",
     ),
+    *WORKTREE,
     Diagnosis(
         "git.stale_handle",
-        r"Stale (NFS )?file handle",
+        r"(?i:stale (nfs )?file handle)",
         "a file on a shared filesystem vanished while git used it",
         "see that no git works in this checkout on another node, then run it again",
         "open(2), ESTALE",
@@ -25,6 +27,7 @@ GIT = (
         "git had too little memory, or too few threads",
         "run it where there is more; set pack.threads=1 and pack.windowMemory=256m in this user's git configuration",
         "git's own words",
+        near=BY_GIT,
     ),
     Diagnosis(
         "git.ownership",
@@ -39,6 +42,7 @@ GIT = (
         "the git server's host key is unknown here, or has changed",
         "compare it with what the server's owner publishes, then add it to this user's ~/.ssh/known_hosts",
         "OpenSSH's own words",
+        near=BY_GIT,
     ),
     Diagnosis(
         "git.auth",
@@ -51,6 +55,8 @@ GIT = (
         "the git server does not let us in, or has no such repository",
         "see the URL, and this user's key or credential helper; nobody is asked for a password",
         "git's own words; git hosts answer 'not found' to those who may not look",
+        near=BY_GIT,
+        passes=True,
     ),
     Diagnosis(
         "git.not_writable",
@@ -58,6 +64,7 @@ GIT = (
         "this user may not write there",
         "run as the owner of the checkout (k3_user)",
         "git's own words",
+        near=BY_GIT,
     ),
     Diagnosis(
         "git.io",
@@ -65,6 +72,7 @@ GIT = (
         "the disk, or the server of a shared filesystem, fails",
         "see the kernel's log (`dmesg`), and the filesystem's state on other nodes; then run it again",
         "read(2), EIO; trapexit/mergerfs#626",
+        near=BY_GIT,
     ),
     Diagnosis(
         "git.no_commit",
@@ -83,6 +91,7 @@ GIT = (
         "mend GIT_SSL_CAINFO, SSL_CERT_FILE or http.sslCAInfo: they must name a file that is on this node, and in the "
         "container",
         "curl's own words; git-for-windows/git#363",
+        near=BY_GIT,
     ),
     Diagnosis(
         "git.certificate",
@@ -90,6 +99,7 @@ GIT = (
         "the git server's certificate is not trusted here",
         "set GIT_SSL_CAINFO to the site's certificate bundle in the task's environment",
         "git's own words",
+        near=BY_GIT,
     ),
     Diagnosis(
         "git.proxy",
@@ -98,6 +108,8 @@ GIT = (
         "the proxy does not let us through",
         "see https_proxy, http_proxy and no_proxy in the task's environment, and what the proxy allows",
         "curl's own words",
+        near=BY_GIT,
+        passes=True,
     ),
     Diagnosis(
         "git.busy",
@@ -106,6 +118,8 @@ GIT = (
         "the git server is overloaded, or limits us",
         "run it again later, or set trtllm_url to a mirror",
         "git's own words",
+        near=BY_GIT,
+        passes=True,
     ),
     Diagnosis(
         "git.lfs_missing",
@@ -134,6 +148,7 @@ GIT = (
         "Git LFS does not know from where to fetch: the repository is a path, or has no `origin`",
         "clone from a URL (trtllm_url), or name the server: `git config lfs.url URL` in the checkout",
         "git-lfs/git-lfs#2652",
+        near=BY_GIT,
     ),
     Diagnosis(
         "git.network",
@@ -146,6 +161,8 @@ GIT = (
         "the git server is out of reach, or the connection broke",
         f"{EGRESS}; then run it again",
         "git's own words",
+        near=BY_GIT,
+        passes=True,
     ),
     Diagnosis(
         "git.lfs",
@@ -155,6 +172,7 @@ GIT = (
         "run `git lfs pull` in the checkout, and see what `git lfs logs last` says",
         "git-lfs/git-lfs#1553",
         follows=True,
+        passes=True,
     ),
     Diagnosis(
         "git.submodule_url",
@@ -187,67 +205,14 @@ GIT = (
         follows=True,
     ),
     Diagnosis(
-        "git.corrupt",
-        r"index file corrupt|bad index file|object file \S+ is empty|loose object \S+ .*is corrupt"
-        r"|packfile \S+ .*cannot be|pack has bad object|inflate: data stream error|bad object HEAD",
-        "files of git in the checkout are damaged: a disk that was full, or a node that went down",
-        "move the checkout aside and clone it anew",
-        "git's own words",
-    ),
-    Diagnosis(
-        "git.lock",
-        r"Unable to create '.*\.lock': File exists|config file .*: File exists"
-        r"|Another git process seems to be running|cannot lock ref",
-        "another git works in this checkout, or one was cut off",
-        "see that no git runs there on any node, then remove the lock file",
-        "git's own words",
-    ),
-    Diagnosis(
-        "git.untracked",
-        r"untracked working tree files would be (overwritten|removed)|The following (untracked|ignored) .*overwritten",
-        "files that git does not track stand where the wanted commit has its own",
-        "move them away",
-        "git's own words",
-    ),
-    Diagnosis(
-        "git.local_changes",
-        r"Your local changes to the following files would be overwritten|commit your changes or stash them",
-        "local changes stand where the wanted commit changes something",
-        "commit or stash them",
-        "git's own words",
-    ),
-    Diagnosis(
         "git.transport",
         r"transport '\w+' not allowed",
         "git does not allow this kind of URL, here or in a submodule",
         "use https or ssh",
         "git, protocol.allow",
+        near=BY_GIT,
     ),
-    Diagnosis(
-        "git.filesystem",
-        r"chmod on .* failed|Unable to open \S+\.lock for writing|could not (lock config file|set 'core\.)"
-        r"|fsync error|Bad file descriptor",
-        "the filesystem refuses what git needs of it: locks, modes or renames",
-        "have the checkout on a filesystem that grants them: a local one, Lustre mounted with -o flock, or NFS 4; see "
-        "`findmnt -T PATH`",
-        "trapexit/mergerfs#626; puphpet/puphpet#2671; lightgbm-org/LightGBM#4318",
-    ),
-    Diagnosis(
-        "git.no_helper",
-        r"remote helper for 'https?'|'remote-https?' is not a git command|cannot run ssh: No such file",
-        "this git lacks a part: https needs git-remote-https, ssh a client",
-        "install git whole (apt-get install git, dnf install git) and openssh-client",
-        "git's own words",
-    ),
-    Diagnosis(
-        "git.write",
-        r"unable to (write new[ _]index file|create temporary file|write (loose object|sha1|file))"
-        r"|could not create work tree dir",
-        "git could not write a file",
-        "see room, quota and owner of the checkout: `df -h`, `df -i`",
-        "datalad/datalad#3181",
-        follows=True,
-    ),
+    *ON_DISK,
 )
 
 GIT_ALONE = (

@@ -1,10 +1,60 @@
-"""What it means when GPUs, or what connects their ranks, fail a run."""
+"""What it means when GPUs fail a run."""
 
 from __future__ import annotations
 
 from k3env.k3.diagnosis import Diagnosis
 
 GPU = (
+    Diagnosis(
+        "run.illegal_access",
+        r"an illegal memory access|cudaErrorIllegalAddress|unspecified launch failure|misaligned address"
+        r"|device-side assert|CUDA_ERROR_ILLEGAL_ADDRESS|Warp (Illegal|Out-of-range)",
+        "a kernel read or wrote where it may not: a fault of the code, or of the GPU",
+        "see gpu.xid and gpu.ecc on that node; run it again with CUDA_LAUNCH_BLOCKING=1 to see which "
+        "kernel; try another node",
+        "CUDA's own words: errors 700, 719, 716",
+    ),
+    Diagnosis(
+        "run.gpu_busy",
+        r"CUDA-capable device\(s\) is/are busy|devices? (is|are) busy or unavailable"
+        r"|cudaErrorDevicesUnavailable|exclusive[- ]process",
+        "a GPU is taken by another process, or does not come up",
+        "see who uses it (gpu.procs) and its compute mode (`nvidia-smi -q -d COMPUTE`); then gpu.xid",
+        "CUDA's own words: error 46",
+    ),
+    Diagnosis(
+        "run.compat",
+        r"forward compatibility was attempted|cudaErrorCompatNotSupported|error 804\b",
+        "the image brings a compatibility driver that this GPU or node does not take",
+        "let nothing of /usr/local/cuda/compat stand in LD_LIBRARY_PATH; upgrade the driver: CUDA 13 needs "
+        "580 or later; see gpu.driver.version",
+        "CUDA's own words: error 804",
+    ),
+    Diagnosis(
+        "run.triton_driver",
+        r"active drivers \(\[\]\)|libcuda\.so cannot found|no CUDA driver found",
+        "Triton sees no GPU, or no driver library",
+        "run it on a GPU node, in a container that has its GPUs (gpu.count, system.toolkit); "
+        "TRITON_LIBCUDA_PATH names another directory of libcuda.so",
+        "triton, runtime/driver.py",
+    ),
+    Diagnosis(
+        "run.triton_resources",
+        r"out of resource: (shared memory|threads|tensor memory)|OutOfResources",
+        "a kernel asks for more shared memory than this GPU has: it is tuned for another one",
+        "see that GPU and recipe fit (model.recipe), and the versions of Triton and of the kernels' "
+        "package (venv.pins)",
+        "triton, compiler/errors.py",
+    ),
+    Diagnosis(
+        "run.cuda_mixed",
+        r"undefined symbol: (__nvJitLink\w+|cublas\w+|cudnn\w+|cusparse\w+|cufft\w+|nvrtc\w+)|lib(nvJitLink"
+        r"|cublas\w*|cudnn\w*|cudart|nvrtc)\S*: version `[^']*' not found",
+        "libraries of two CUDA versions are mixed",
+        "keep the image's own: nothing of the host's CUDA, of conda or of pip's nvidia-* may come before "
+        "it in LD_LIBRARY_PATH; see system.container_libs",
+        "pytorch/pytorch#111469",
+    ),
     Diagnosis(
         "run.driver",
         r"CUDA driver version is insufficient|driver on your system is too old|cudaErrorInsufficientDriver"
@@ -39,6 +89,16 @@ GPU = (
         "and "
         "system.toolkit",
         "CUDA's and NVML's own words",
+    ),
+    Diagnosis(
+        "run.too_few_gpus",
+        r"Only \d+ GPUs? (are|is) available|(required|requested) GPUs? .*(exceed|more than)"
+        r"|larger than the (number of )?available GPUs|[Nn]ot enough (GPUs|devices)|world.?size .*(larger"
+        r"|greater|exceeds).*(GPU|device)|only \d+ (GPUs?|devices) (are|is|were) (available|found|visible)",
+        "more GPUs are asked for than there are",
+        "see tensor_parallel_size and the like beside the GPUs of the job (`nvidia-smi -L`); over several nodes "
+        "start all ranks by `srun --mpi=pmix` and trtllm-llmapi-launch; see gpu.count",
+        "TensorRT LLM, llmapi; #2594",
     ),
     Diagnosis(
         "run.ecc",
@@ -79,6 +139,7 @@ GPU = (
         "GPUs of different NVLink domains can't map each other's memory",
         "allocate all nodes in one NVL72 domain (--segment); see the check across.nvlink_domain",
         "examples/kimi_k3, MEGAMOE_CUTEDSL",
+        near=r"(?i)nvlink|imex|fabric|mnnvl|multicast|megamoe|symm|cuMem|ipc",
     ),
     Diagnosis(
         "run.gpu_memory",
@@ -89,66 +150,5 @@ GPU = (
         "take a recipe for this GPU (model.recipe), lower free_gpu_memory_fraction or max_batch_size; "
         "Kimi K3 does not fit on an H200",
         "deployment guide, memory table; vllm-project/recipes#698; srt-slurm#125",
-    ),
-)
-RANKS = (
-    Diagnosis(
-        "run.mpi",
-        r"(opal_init|orte_init|ompi_init|MPI_INIT(_THREAD)?|PMIx|MPI runtime init|ompi_rte_init) failed"
-        r"|ompi_mpi_init: .*failed"
-        r"|OPAL ERROR|PMIX? ERROR|An error occurred in MPI_Init|PMI support and therefore cannot execute"
-        r"|cannot load MPI library"
-        r"|libmpi\S*\.so\S*: cannot open|PMII?_singinit|mpi/pmix\S*: .*(error|ERROR)|specified plugin name for mpi/",
-        "MPI can't start: the ranks were not started with PMIx, or mpi4py is of another MPI than the image's",
-        "start them by `srun --mpi=pmix`; see the checks slurm.tools and system.container_libs",
-        "#167, #1294, #2286, #2316, #2405, #2801, #8961; open-mpi/ompi #7949, #8090, #9030; mpi4py/mpi4py#141",
-    ),
-    Diagnosis(
-        "run.nccl",
-        r"ncclSystemError|ncclUnhandledCudaError|ncclInternalError|ncclRemoteError|NCCL WARN .*(?i:fail|error"
-        r"|wrong type|no socket interface|mismatch|timed? ?out|abort)"
-        r"|UCC +(?i:error)|NCCL (error|failure)|ncclInvalidUsage",
-        "NCCL or UCC can't connect the ranks",
-        "set NCCL_DEBUG=INFO and run it again; see the checks nvlink.* and system.net_rank0_port; NCCL 2.26.2 or later",
-        "#4238, #4668; NVIDIA/nccl #799, #925; NVIDIA/nccl-tests #166, #185, #188, #227",
-    ),
-    Diagnosis(
-        "run.ucx",
-        r"UCX +(ERROR|FATAL)|UCP API version is incompatible|undefined symbol: uc[pstm]_",
-        "UCX can't start, or is of another version than what was built with it",
-        "use the image's own UCX: nothing of the host's HPC-X may be mounted or stand in LD_LIBRARY_PATH; see "
-        "system.container_libs, system.net_ib and system.memlock",
-        "openucx/ucx's own words",
-    ),
-    Diagnosis(
-        "run.memlock",
-        r"(ibv_|RLIMIT|memlock|register).*(Cannot allocate memory|memlock)|memlock limit",
-        "memory can't be pinned for InfiniBand: the limit is too low",
-        "raise it: `ulimit -l unlimited`, in Slurm PropagateResourceLimits, in a container --ulimit memlock=-1; see "
-        "system.memlock",
-        "libibverbs' and UCX's own words",
-    ),
-    Diagnosis(
-        "run.rank_missing",
-        r"(collective operation|Watchdog).*time(out|d out)|DistNetworkError|TCPStore.*(timed? ?out|failed)"
-        r"|Timed out .*waiting for (clients|\d+)|Socket Timeout",
-        "a rank did not come: it failed before, or its node is not reached",
-        "look for the first error among the other ranks' output; see the checks across.ranks and system.net_rank0_port",
-        "torch.distributed's own words",
-        follows=True,
-    ),
-    Diagnosis(
-        "run.as_root",
-        r"mpirun has detected an attempt to run as root",
-        "mpirun does not run as root by itself",
-        "give it --allow-run-as-root, or start the ranks by srun",
-        "Open MPI's own words",
-    ),
-    Diagnosis(
-        "run.slots",
-        r"There are not enough slots available",
-        "mpirun was asked for more ranks than it knows places for",
-        "start the ranks by `srun --mpi=pmix`, or give mpirun --oversubscribe or a hostfile",
-        "Open MPI's own words",
     ),
 )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from k3env.k3.diagnosis import EGRESS, Diagnosis
+from k3env.k3.diagnoses_index import INDEX, NOT_FOUND
+from k3env.k3.diagnoses_packages import PACKAGES
+from k3env.k3.diagnoses_uv import UV
+from k3env.k3.diagnosis import BY_PIP, Diagnosis
 
-NOT_FOUND = r"\(from versions: none\)|No matching distribution found for"
-PIP_CERT = "set PIP_CERT to the site's certificate bundle in the task's environment"
 PIP = (
+    *UV,
+    *PACKAGES,
     Diagnosis(
         "pip.externally_managed",
         r"externally-managed-environment",
@@ -28,93 +31,9 @@ PIP = (
         "the environment has no pip",
         "move the environment aside and build it anew",
         "pip's own words",
+        near=BY_PIP,
     ),
-    Diagnosis(
-        "pip.ca_file",
-        r"Could not find a suitable TLS CA certificate bundle|invalid path: \S+\.(pem|crt)",
-        "the file of certificates that pip is told to use is not there",
-        "mend PIP_CERT, REQUESTS_CA_BUNDLE or SSL_CERT_FILE: they must name a file that is on this node, and in the "
-        "container",
-        "encode/httpx#1007; requests, adapters.py",
-    ),
-    Diagnosis(
-        "pip.certificate",
-        r"CERTIFICATE_VERIFY_FAILED|certificate verify failed",
-        "the index's certificate is not trusted here",
-        PIP_CERT,
-        "pip's own words",
-    ),
-    Diagnosis(
-        "pip.certificate_untrusted",
-        r"Retrying \(Retry\(.*(CERTIFICATE_VERIFY_FAILED|certificate verify failed)",
-        "the index's certificate is not trusted here",
-        PIP_CERT,
-        "pip's own words: a warning for each try, then an index without versions; #106",
-        also=NOT_FOUND,
-    ),
-    Diagnosis(
-        "pip.proxy",
-        r"Cannot connect to proxy|ProxyError|Tunnel connection failed|407 Proxy Authentication",
-        "the proxy does not let us through",
-        "see https_proxy, http_proxy and no_proxy in the task's environment, and what the proxy allows",
-        "pip's own words",
-    ),
-    Diagnosis(
-        "pip.network",
-        r"Failed to establish a new connection|Temporary failure in name resolution|Name or service not known"
-        r"|Network is unreachable|Max retries exceeded|NewConnectionError|ConnectTimeoutError|Read timed out"
-        r"|IncompleteRead|incomplete-download|^(pip\S*|urllib3\S*|.*ProtocolError)\(?.*Connection (aborted|broken)",
-        "the package index is out of reach",
-        f"{EGRESS}; offline, set no_index and find_links",
-        "pip's own words",
-    ),
-    Diagnosis(
-        "pip.proxy_down",
-        r"Retrying \(Retry\(.*ProxyError",
-        "the proxy does not answer, or does not let us through",
-        "see https_proxy, http_proxy and no_proxy in the task's environment, and what the proxy allows",
-        "pip's own words: a warning for each try, then an index without versions",
-        also=NOT_FOUND,
-    ),
-    Diagnosis(
-        "pip.untrusted",
-        r"is not a trusted or secure host and is being ignored",
-        "pip takes no index over plain http",
-        "name it by https, or set PIP_TRUSTED_HOST in the task's environment",
-        "pip's own words",
-        also=r"No matching distribution found for",
-    ),
-    Diagnosis(
-        "pip.bad_wheel",
-        r"Wheel '.*' located at .* is invalid|BadZipFile|has an invalid wheel",
-        "a wheel is damaged: a download or a copy was cut off",
-        "remove it where it lies, or set no_cache, and fetch it anew",
-        "pip's own words",
-    ),
-    Diagnosis(
-        "pip.unreachable",
-        r"Retrying \(Retry\(.*(NewConnectionError|ConnectTimeoutError|ReadTimeoutError|Read timed out"
-        r"|RemoteDisconnected|ConnectionResetError|ProtocolError|SSLEOFError|SSLError|ConnectionError)",
-        "the package index does not answer, or something on the way cuts the connection",
-        f"{EGRESS}; offline, set no_index and find_links",
-        "pip's own words: a warning for each try, then an index without versions; #1236",
-        also=NOT_FOUND,
-    ),
-    Diagnosis(
-        "pip.wheelhouse",
-        r"Location '.*' is ignored: it is (neither a file nor a directory|either a non-existing path)",
-        "a directory of wheels is not there",
-        "see find_links, and that the node, or the container, sees that path",
-        "pip's own words",
-        also=r"No matching distribution found for",
-    ),
-    Diagnosis(
-        "pip.index_busy",
-        r"\b(429 Client|50\d Server) Error",
-        "the package index is overloaded, or limits us",
-        "run it again later, or name a mirror: index_url",
-        "pip's own words",
-    ),
+    *INDEX,
     Diagnosis(
         "pip.stub",
         r"RuntimeError: Bad params|wheel[_-]stub|nvidia[_-]stub|Installing NVIDIA's wheel",
@@ -134,13 +53,15 @@ PIP = (
     ),
     Diagnosis(
         "pip.new_setuptools",
-        r"No module named 'pkg_resources'|license_files|setuptools .*is (too new|not supported)"
+        r"No module named 'pkg_resources'|license_files.*(must|error|invalid|unexpected)|(must"
+        r"|error|invalid|unexpected).*license_files|setuptools .*is (too new|not supported)"
         r"|`?project\.license`? must be|use_2to3 is invalid|invalid pyproject\.toml config",
         "a package can't be built by this version of setuptools",
         "have another in the environment (setuptools<81 still has pkg_resources) and set no_build_isolation; or ask "
         "for "
         "a newer version of the package",
         "setuptools' history; HZQ950419/Math-LLaVA#12",
+        near=BY_PIP,
     ),
     Diagnosis(
         "pip.platform",
@@ -155,6 +76,7 @@ PIP = (
         "a package does not take the environment's Python",
         "ask for a version that does",
         "pip's own words",
+        near=BY_PIP,
     ),
     Diagnosis(
         "pip.index_refused",
@@ -162,6 +84,8 @@ PIP = (
         "the package index refuses us",
         "see the index's URL and its credentials (a netrc file, or index_url as a secret)",
         "pip's own words",
+        near=BY_PIP,
+        passes=True,
     ),
     Diagnosis(
         "pip.index_credentials",
@@ -177,6 +101,8 @@ PIP = (
         "there is nothing at the URL of a package or of the index",
         "see the URL: index_url ends in /simple/ mostly; a wheel may have been renamed or removed",
         "pip's own words",
+        near=BY_PIP,
+        passes=True,
     ),
     Diagnosis(
         "pip.no_ssl",
@@ -231,6 +157,7 @@ PIP = (
         "the requirements contradict each other, or a constraint of this machine's pip",
         "loosen one of the named requirements, or install with no_deps",
         "pip's own words",
+        near=BY_PIP,
     ),
     Diagnosis(
         "pip.no_match",
@@ -248,6 +175,7 @@ PIP = (
         "a download is not what it should be",
         "run it again with no_cache; if it stays, the mirror is wrong",
         "pip's own words",
+        near=BY_PIP,
     ),
     Diagnosis(
         "pip.no_record",
@@ -262,34 +190,39 @@ PIP = (
     Diagnosis(
         "pip.build_requirement",
         r"BackendUnavailable|Cannot import ['`][\w.]+['`]|ModuleNotFoundError: No module named '(setuptools|wheel"
-        r"|packaging|tvm_ffi|apache_tvm_ffi|hatchling|scikit_build_core|pybind11|nanobind|ninja|numpy|Cython|cython)\b"
+        r"|packaging|tvm_ffi|apache_tvm_ffi|hatchling|scikit_build_core|pybind11|nanobind|ninja"
+        r"|numpy|Cython|cython)\b"
         r"|invalid command 'bdist_wheel'",
         "with no_build_isolation, what the package is built with must be in the environment, and is not",
         "install its build requirements first (for FlashInfer: setuptools>=77, packaging>=24.2, apache-tvm-ffi)",
         "pip's own words; FlashInfer, pyproject.toml",
+        near=BY_PIP,
+        passes=True,
     ),
     Diagnosis(
         "pip.not_writable",
         r"Permission denied: '/[^']*/(site|dist)-packages|Could not install packages due to an \w+: \[Errno 13\]"
-        r"|\[Errno 13\].*(pip|/\.venv)",
+        r"|\[Errno 13\].*([/.]pip[/-]|/\.venv)",
         "this user may not write there",
         "run as the owner of the environment (k3_user); in a container, use one whose Python this user may write, or "
         "that has virtualenv>=20.29.1 installed",
         "pip's own words",
+        near=BY_PIP,
     ),
     Diagnosis(
         "pip.disk",
-        r"(?i:no space left on device)|Disk quota exceeded|Errno 28\b|Errno 122\b",
+        r"(?i:no space left on device|disk quota exceeded)|Errno 28\b|Errno 122\b",
         "the disk or the quota is full",
         "make room there, and in pip's temporary directory (TMPDIR)",
         "pip's own words",
     ),
     Diagnosis(
         "pip.stale_handle",
-        r"Stale file handle|Errno 116\b",
+        r"(?i:stale (nfs )?file handle)|Errno 116\b",
         "a file on a shared filesystem vanished while it was used",
         "see that nothing else writes into this environment, then run it again",
         "pytorch#173679",
+        near=BY_PIP,
     ),
     Diagnosis(
         "pip.option",
@@ -297,5 +230,6 @@ PIP = (
         "the environment's pip is too old for an option",
         "upgrade it: `python -m pip install -U 'pip>=23'` with the environment's python",
         "pip's own words",
+        near=BY_PIP,
     ),
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from k3env.k3.diagnoses_gpu import GPU, RANKS
+from k3env.k3.diagnoses_gpu import GPU
+from k3env.k3.diagnoses_ranks import RANKS
+from k3env.k3.diagnoses_slurm import SLURM
 from k3env.k3.diagnosis import Diagnosis
 
 RANK_ENV = "source <repo>/.k3env/rank_env.sh in each rank: its caches are the node's own"
@@ -98,7 +100,7 @@ RUN = (
     ),
     Diagnosis(
         "run.stale_handle",
-        r"Stale file handle|Errno 116\b",
+        r"(?i:stale (nfs )?file handle)|Errno 116\b",
         "ranks share a cache on a network filesystem",
         RANK_ENV,
         "pytorch#173679; sgl-project/sglang#472; opendatahub-io/distributed-workloads#844; databricks/megablocks#106",
@@ -106,7 +108,8 @@ RUN = (
     Diagnosis(
         "run.cache_race",
         r"(No such file or directory|Device or resource busy|Directory not empty|File exists).*"
-        r"(\.triton|triton|torchinductor|torch_extensions|flashinfer|deep_gemm|tensorrt_llm|\.cache)[/_]"
+        r"(\.triton|/triton_\w+|torchinductor|torch_extensions|/flashinfer|deep_gemm|\.tensorrt_llm"
+        r"|\.cache/\w*(triton|vllm|inductor))[/_]"
         r"\S*(tmp|cache|\.(json|so|ttir|cubin|lock|o|cu)\b)",
         "ranks write one cache at once, on a filesystem that is not made for it",
         RANK_ENV,
@@ -129,6 +132,7 @@ RUN = (
         "examples/kimi_k3: HF_MODULES_CACHE",
     ),
     *RANKS,
+    *SLURM,
     Diagnosis(
         "run.remote_code",
         r"trust_remote_code=True|requires you to execute the configuration file",
@@ -138,17 +142,18 @@ RUN = (
     ),
     Diagnosis(
         "run.hub",
-        r"(huggingface\.co|hf\.co|HF_HUB_OFFLINE|LocalEntryNotFoundError|HfHubHTTPError|GatedRepoError"
-        r"|RepositoryNotFoundError)",
+        r"LocalEntryNotFoundError|HfHubHTTPError|GatedRepoError|RepositoryNotFoundError|OfflineModeIsEnabled"
+        r"|(huggingface\.co|\bhf\.co)\S* ?.*(Max retries|timed out|refused|NameResolution|ConnectionError)"
+        r"|(Client|Server) Error.*(huggingface\.co|\bhf\.co)|couldn't connect to '?https://(huggingface|hf)\.co"
+        r"|[Cc]annot (find|reach) .*offline|HF_HUB_OFFLINE.*(is set|enabled)",
         "a model or data set is asked of the Hugging Face hub, which is not reached or does not give it",
         "name the checkpoint by its directory; stage what is missing (playbooks/stage.yml), and set HF_HUB_OFFLINE=1",
         "huggingface_hub's own words",
-        also=r"Error|error|couldn't connect|Cannot find|Max retries",
     ),
     Diagnosis(
         "run.shard",
         r"SafetensorError|Error while deserializing header|MetadataIncompleteBuffer|InvalidHeader|HeaderTooLarge"
-        r"|unexpected end of file.*safetensors|size mismatch for ",
+        r"|unexpected end of file.*safetensors",
         "a file of weights is cut off, or is the pointer of one",
         "compare its size with the index's: see the checks model.total and model.files; run hf_snapshot again",
         "safetensors' own words",
@@ -175,38 +180,6 @@ RUN = (
         "tensorrt_llm/llmapi/trtllm-llmapi-launch",
     ),
     Diagnosis(
-        "run.account",
-        r"Invalid account or account/partition combination",
-        "Slurm knows no such account: the scripts' `${account}` is not replaced by anybody",
-        "give sbatch --account=NAME before the script's path",
-        "examples/kimi_k3/*.sbatch",
-    ),
-    Diagnosis(
-        "run.slurm",
-        r"^(sbatch|srun|salloc): error: .*(Invalid (partition|qos|generic|feature|node|job|time)"
-        r"|Requested node config|not available|violates|Unable to (allocate|create)|Socket timed out|credential)",
-        "Slurm does not grant, or does not reach, what was asked for",
-        "see `sinfo`, `scontrol show partition`, `sacctmgr show assoc user=$USER`; see the checks slurm.node and "
-        "slurm.munge",
-        "Slurm's own words",
-    ),
-    Diagnosis(
-        "run.inherited",
-        r"set by two different environment variables|CPU binding outside of job step allocation"
-        r"|Unable to satisfy cpu bind request",
-        "an srun within a step took over the outer one's SLURM_ variables",
-        "unset SLURM_CPU_BIND, SLURM_CPU_BIND_LIST, SLURM_CPU_BIND_TYPE, SLURM_CPUS_PER_TASK and SLURM_TRES_PER_TASK "
-        "before it",
-        "Slurm's own words; ishandhanani/srt-slurm#125",
-    ),
-    Diagnosis(
-        "run.argument",
-        r"(?i)\bunknown argument:? ",
-        "options behind the script's path are the script's, not sbatch's",
-        "put sbatch's options before the script's path",
-        "examples/kimi_k3/perf_sweep",
-    ),
-    Diagnosis(
         "run.port",
         r"Address already in use|Errno 98\b|EADDRINUSE",
         "the port is taken: another server, or one of yours that did not end, listens there",
@@ -215,16 +188,9 @@ RUN = (
     ),
     Diagnosis(
         "run.disk",
-        r"(?i:no space left on device)|Disk quota exceeded|Errno 28\b|Errno 122\b",
+        r"(?i:no space left on device|disk quota exceeded)|Errno 28\b|Errno 122\b",
         "the disk or the quota is full",
         "make room where the named file lies; see `df -h`, `df -i`, and the check cache.space",
         "write(2), ENOSPC and EDQUOT",
-    ),
-    Diagnosis(
-        "run.time_limit",
-        r"DUE TO TIME LIMIT",
-        "the job's time was over: loading the weights alone takes 10 to 15 minutes, longer when cold",
-        "ask for more time (--time), and stage the weights before",
-        "examples/kimi_k3/README.md, troubleshooting",
     ),
 )

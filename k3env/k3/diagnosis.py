@@ -19,6 +19,10 @@ class Diagnosis:
     """Where the wording was read, or who reported it; issues are TensorRT LLM's unless said otherwise."""
     also: str = ""
     """What another line must say too; only then a warning counts, such as pip's of a connection that it tries again."""
+    near: str = ""
+    """What a line around must say too, unless the row's own tool was called: the pattern's words are many programs'."""
+    passes: bool = False
+    """It may pass by itself: where work went on behind it, and something else failed then, it is not the cause."""
     follows: bool = False
     """It mostly follows from something else: it counts where no other row fits."""
 
@@ -31,3 +35,13 @@ EGRESS = (
     "see that this node reaches it: DNS, proxy (`https_proxy`); or name a mirror that it reaches; or fill a "
     "directory on a host with egress, invoke fetch, and let offline_dir name it"
 )
+# What is said around the words of a tool that another one calls.
+BY_GIT = (
+    r"(?i)^(fatal|remote|error): |\bgit\b|git[@/]|\.git\b|cloning into|submodule|\blfs\b|smudge|\bcurl \d+|kex_exchange"
+    r"|promisor|GnuTLS"
+)
+BY_PIP = (
+    r"(?i)\bpip\d?\b|\buv\b|setup\.py|pyproject|wheel|^collecting |requirement already|^looking in indexes|pypi|\begg_"
+    r"|setuptools|/simple/|matching distribution|distribution cache|metadata"
+)
+BY_CONAN = r"(?i)conan|^=+ (computing|installing|input)|profile"
