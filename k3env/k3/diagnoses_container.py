@@ -6,7 +6,6 @@ from k3env.k3.diagnoses_engine import ENGINE
 from k3env.k3.diagnosis import EGRESS, IMAGE_ARCH, Diagnosis
 
 CONTAINER = (
-    *ENGINE,
     Diagnosis(
         "container.user_namespaces",
         r"failed to create user namespace|unshare failed: |cannot clone: (Operation not permitted|Invalid argument)"
@@ -27,9 +26,11 @@ CONTAINER = (
         "shadow-utils), then run `podman system migrate` as the user",
         "containers/podman #3421, #4921, #5751, #12715, #21130, #22092; its troubleshooting.md",
     ),
+    *ENGINE,
     Diagnosis(
         "container.driver_too_old",
-        r"unsatisfied condition: cuda|requirement error: .*cuda|unsatisfied condition: (brand|driver)",
+        r"unsatisfied condition: cuda|requirement error: .*cuda|unsatisfied condition: (brand|driver)"
+        r"|unsupported CUDA version: driver|please update your driver to a newer version",
         "the image needs a newer NVIDIA driver than this node has",
         "upgrade the driver: CUDA 13 needs 580 or later; see the check gpu.driver.version",
         "NVIDIA/nvidia-container-toolkit; libnvidia-container, requirements",
@@ -132,7 +133,7 @@ CONTAINER = (
         r"not supported over \w+ at|backing file system is unsupported for this graph driver"
         r"|failed to mount overlay|fuse-overlayfs: (cannot mount|unknown option)|overlayfs: (maximum|failed)"
         r"|(processing tar file|ApplyLayer|lsetxattr|Llistxattr|mknod"
-        r"|lchown).*[Oo]peration not (permitted|supported)",
+        r"|lchown).*([Oo]peration not (permitted|supported)|[Pp]ermission denied|[Ii]nvalid argument)",
         "images can't be kept on this filesystem: NFS and Lustre take no overlays, devices and extended attributes",
         "keep them on a local disk: graphroot in storage.conf for podman, data-root for docker, ENROOT_DATA_PATH for "
         "enroot",

@@ -61,6 +61,14 @@ ENGINE = (
         "docker's and podman's own words",
     ),
     Diagnosis(
+        "container.file",
+        r"[Dd]ockerfile parse error|failed to read dockerfile|unknown instruction: |Unknown flag: (mount|link"
+        r"|chmod)|no such file or directory: .*(Dockerfile|Containerfile)",
+        "the engine does not take the Dockerfile: it is not there, or asks for a newer builder",
+        "see its path; use a newer docker (with BuildKit), podman or buildah",
+        "docker's own words; #530",
+    ),
+    Diagnosis(
         "container.program",
         r"executable file \S* ?not found|exec: \\*\"[^\"]+\": stat \S+: no such file"
         r"|enroot-switchroot: failed to execute|executable file `[^`]*` not found|exec failed: No such file"

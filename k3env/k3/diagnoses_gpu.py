@@ -82,7 +82,7 @@ GPU = (
     Diagnosis(
         "run.no_gpu",
         r"no CUDA-capable device is detected|No CUDA GPUs are available|Failed to initialize NVML|CUDA_ERROR_NO_DEVICE"
-        r"|Found no NVIDIA driver|invalid device ordinal|NVML: (Driver Not Loaded|Unknown Error"
+        r"|Found no NVIDIA driver|NVML: (Driver Not Loaded|Unknown Error"
         r"|Insufficient Permissions)",
         "no GPU is seen: none was asked for, the container has none, or the driver is not loaded",
         "see `nvidia-smi -L` on the node and in the job; ask for them (--gpus-per-node, --gres=gpu:4); see gpu.count "
@@ -91,11 +91,24 @@ GPU = (
         "CUDA's and NVML's own words",
     ),
     Diagnosis(
+        "run.gpu_unknown",
+        r"CUDA (runtime )?error.*: unknown error|cudaErrorUnknown|CUDA_ERROR_UNKNOWN|CUDA unknown error"
+        r"|CUDA error: unknown error",
+        "the driver does not answer as it should: a device file is missing in the container, a module is not "
+        "loaded, or a GPU hangs",
+        "see `nvidia-smi` and the kernel's log (NVRM: Xid) on the node, that nvidia_uvm is loaded, and gpu.xid; "
+        "then system.toolkit",
+        "CUDA's own words: error 999",
+    ),
+    Diagnosis(
         "run.too_few_gpus",
         r"Only \d+ GPUs? (are|is) available|(required|requested) GPUs? .*(exceed|more than)"
         r"|larger than the (number of )?available GPUs|[Nn]ot enough (GPUs|devices)|world.?size .*(larger"
-        r"|greater|exceeds).*(GPU|device)|only \d+ (GPUs?|devices) (are|is|were) (available|found|visible)",
-        "more GPUs are asked for than there are",
+        r"|greater|exceeds).*(GPU|device)|only \d+ (GPUs?|devices) (are|is|were) (available|found|visible)"
+        r"|invalid device ordinal|cudaErrorInvalidDevice\b|CUDA_ERROR_INVALID_DEVICE|Requested MNNVL"
+        r"|device index out of range",
+        "a GPU is asked for that this rank does not see: more are wanted than there are, or each rank sees its "
+        "own alone",
         "see tensor_parallel_size and the like beside the GPUs of the job (`nvidia-smi -L`); over several nodes "
         "start all ranks by `srun --mpi=pmix` and trtllm-llmapi-launch; see gpu.count",
         "TensorRT LLM, llmapi; #2594",
@@ -140,6 +153,17 @@ GPU = (
         "allocate all nodes in one NVL72 domain (--segment); see the check across.nvlink_domain",
         "examples/kimi_k3, MEGAMOE_CUTEDSL",
         near=r"(?i)nvlink|imex|fabric|mnnvl|multicast|megamoe|symm|cuMem|ipc",
+    ),
+    Diagnosis(
+        "run.fabric_memory",
+        r"cuMem(ImportFromShareableHandle|ExportToShareableHandle|SetAccess|Create|Map|AddressReserve)\w*"
+        r"|MNNVL.*([Ff]ail|not (supported|available)|[Ee]rror)|[Ff]abric (handle|state|info).*([Ff]ail|not"
+        r"|[Ee]rror)|[Ii][Mm][Ee][Xx] .*(not running|[Ff]ail|[Ee]rror|no channel|not found)|nvidia-caps-imex",
+        "GPUs can not share memory over NVLink: IMEX, its channel in the container, or the fabric is not as it must be",
+        "see the checks nvlink.imex_daemon, nvlink.state and across.nvlink_domain, and that the container has "
+        "/dev/nvidia-caps-imex-channels; until it is mended set NCCL_MNNVL_ENABLE=0",
+        "CUDA, virtual memory management; dra-driver-nvidia-gpu#1417, nvbandwidth#44",
+        also=r"(?i)error|fail|invalid|WARN",
     ),
     Diagnosis(
         "run.gpu_memory",

@@ -132,6 +132,16 @@ GIVEN = (
         "GCC's own words",
     ),
     Diagnosis(
+        "build.cuda_symbols",
+        r"undefined (reference to|symbol: ?) ?.(nccl[A-Z]\w+|cublas\w+|cudnn\w+|cusparse\w+|cufft\w+|curand\w+"
+        r"|cusolver\w+|nvrtc\w+|nvJitLink\w+|cudaGraph\w+|cudaMem\w+|cudaLaunch\w+|__cuda\w+)",
+        "a library of CUDA or NCCL is not linked, or is of another version than its headers",
+        "have one CUDA alone in PATH, LIBRARY_PATH and LD_LIBRARY_PATH, the image's own; nothing of conda or of "
+        "pip's nvidia-* before it",
+        "GNU ld's own words; pytorch#10442",
+        follows=True,
+    ),
+    Diagnosis(
         "build.header",
         r"fatal error: \S+\.(h|hpp|cuh|hh): No such file|cannot open source file \"[^\"]+\"|\S+\.(h|hpp"
         r"|cuh)\'? file not found",

@@ -44,7 +44,10 @@ RANKS = (
         "run.pmix",
         r"PMIx?_Init failed|PMIX? ERROR|pmix_\w+ failed|[Uu]nable to connect to (the )?PMI"
         r"|MPI_INIT has failed|selected pml \w+, but peer|OPAL ERROR|ORTE was unable|PRTE"
-        r"|UCX: runtime_init failed",
+        r"|UCX: runtime_init failed"
+        r"|An ORTE daemon has (unexpectedly )?failed|PRTE daemon"
+        r"|daemon (on node .*)?(has )?(unexpectedly )?failed after launch|plm_rsh_agent|Could not find .*(rsh"
+        r"|ssh) agent|unable to reliably start",
         "ranks of MPI can't find each other: PMIx, or the network that they choose, differs between them "
         "or is not there",
         "start all by `srun --mpi=pmix` from one image; set UCX_TLS and OMPI_MCA_* alike on all nodes or "

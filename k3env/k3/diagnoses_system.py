@@ -176,7 +176,9 @@ LAST = (
     ),
     Diagnosis(
         "system.crash",
-        r"Segmentation fault|Bus error|\(core dumped\)|Illegal instruction|died with <Signals\.SIG(SEGV|BUS|ILL|ABRT)",
+        r"free\(\): |malloc\(\): |double free or corruption|corrupted (size|double-linked|unsorted)"
+        r"|munmap_chunk\(\)|stack smashing|Signal: (Aborted|Segmentation|Bus|Illegal)|SIG(SEGV|BUS|ILL)\b"
+        r"|Segmentation fault|Bus error|\(core dumped\)|Illegal instruction|died with <Signals\.SIG(SEGV|BUS|ILL|ABRT)",
         "a program crashed",
         "run it again; if it stays: for a bus error see the room in /dev/shm (system.shm), for an illegal instruction "
         "the processor that it was built for, else the program's versions",

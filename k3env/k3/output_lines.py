@@ -101,6 +101,8 @@ HARMLESS = re.compile(
     r"|^(\([^)]*\) )?(WARNING|INFO|DEBUG) +\d\d-\d\d |^(WARNING|INFO|DEBUG):\w|\[(WARNING|INFO|DEBUG)\]|^[WI]\d{4} \d"
     r"|\b[A-Z]\w*Warning: |^WARN: |^(WARN|INFO|DEBU)\[\d+\] |\blevel=(warning|info|debug)\b|^\[INFO\]"
     r"|^(\[[^\]]*\] )?\[TRT-LLM\] \[[WI]\]|\[TensorRT-LLM\]\[(WARNING|INFO)\]"
+    # A builder shows the command that it runs.
+    r"|^(cd \S+ && )?(/?[^\s:]*/)?(ccache |sccache )?(/?[^\s:]*/)?(nvcc|cc|gcc|g\+\+|c\+\+|clang(\+\+)?)(-\d+)? -\S"
     r"|dependency resolver does not currently take into account|^(DEBUG|TRACE) "
     # A compiler quotes the source, whose texts may say anything; but a pointer of Git LFS is not source.
     r"|^\s{0,12}\d+ \|(?! version https://git-lfs)"
