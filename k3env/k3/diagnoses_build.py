@@ -27,7 +27,8 @@ BUILD = (
     Diagnosis(
         "build.arch",
         r"Un(?:recognized|supported) CUDA architecture|Including PTX in compiled binary|Volta architecture is depr"
-        r"|CUDA architecture \d+ is not supported by TensorRT",
+        r"|CUDA architecture \d+ is not supported by TensorRT"
+        r"|Unsupported gpu architecture 'compute_(?!\d)",
         "CMake refuses the CUDA architecture",
         "set trtllm_arch to 103-real (GB300, B300) or 100-real (GB200, B200)",
         "cpp/cmake/modules/cuda_configuration.cmake",
@@ -146,6 +147,7 @@ BUILD = (
         "this checkout's build_wheel.py does not know a flag",
         "see `python3 scripts/build_wheel.py --help` in the checkout",
         "flags of older guides: --trt_root, --benchmarks",
+        near=r"build_wheel",
     ),
     Diagnosis(
         "build.prompt",

@@ -31,8 +31,7 @@ CMAKE = (
     Diagnosis(
         "build.package",
         r"Could not find a package configuration file provided by|By not providing \"Find\w+\.cmake\""
-        r"|The following required packages were not found|Package \'\S+\'.* not found$"
-        r"|No package \'\S+\' found|Could NOT find \w+ \(missing:"
+        r"|The following required packages were not found|Could NOT find \w+ \(missing:"
         r"|but the target was not found|links? to target \S+ but the target was not found",
         "CMake does not find a package that the build needs",
         "install its development package, or name it: NAME_DIR, CMAKE_PREFIX_PATH; a Python package "

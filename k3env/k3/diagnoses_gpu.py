@@ -83,7 +83,8 @@ GPU = (
         "run.no_gpu",
         r"no CUDA-capable device is detected|No CUDA GPUs are available|Failed to initialize NVML|CUDA_ERROR_NO_DEVICE"
         r"|Found no NVIDIA driver|NVML: (Driver Not Loaded|Unknown Error"
-        r"|Insufficient Permissions)",
+        r"|Insufficient Permissions)"
+        r"|couldn't communicate with the NVIDIA driver|No devices were found",
         "no GPU is seen: none was asked for, the container has none, or the driver is not loaded",
         "see `nvidia-smi -L` on the node and in the job; ask for them (--gpus-per-node, --gres=gpu:4); see gpu.count "
         "and "
@@ -156,14 +157,14 @@ GPU = (
     ),
     Diagnosis(
         "run.fabric_memory",
-        r"cuMem(ImportFromShareableHandle|ExportToShareableHandle|SetAccess|Create|Map|AddressReserve)\w*"
-        r"|MNNVL.*([Ff]ail|not (supported|available)|[Ee]rror)|[Ff]abric (handle|state|info).*([Ff]ail|not"
-        r"|[Ee]rror)|[Ii][Mm][Ee][Xx] .*(not running|[Ff]ail|[Ee]rror|no channel|not found)|nvidia-caps-imex",
+        r"(?i:error|fail|invalid|warn)(?!.*out of memory).*\bcuMem(Import|Export|SetAccess|Create|Map"
+        r"|AddressReserve)\w*|\bcuMem(Import|Export|SetAccess|Create|Map"
+        r"|AddressReserve)\w*(?!.*out of memory).*(?i:error|fail|invalid)|MNNVL.*([Ff]ail|not (supported"
+        r"|available)|[Ee]rror)|[Ii][Mm][Ee][Xx] .*(not running|[Ff]ail|[Ee]rror|no channel|not found)",
         "GPUs can not share memory over NVLink: IMEX, its channel in the container, or the fabric is not as it must be",
         "see the checks nvlink.imex_daemon, nvlink.state and across.nvlink_domain, and that the container has "
         "/dev/nvidia-caps-imex-channels; until it is mended set NCCL_MNNVL_ENABLE=0",
         "CUDA, virtual memory management; dra-driver-nvidia-gpu#1417, nvbandwidth#44",
-        also=r"(?i)error|fail|invalid|WARN",
     ),
     Diagnosis(
         "run.gpu_memory",

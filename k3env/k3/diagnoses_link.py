@@ -108,8 +108,8 @@ GIVEN = (
     ),
     Diagnosis(
         "build.option",
-        r"unrecogni[sz]ed (command[- ]line )?(option|argument)|clang\S*: error: unknown argument"
-        r"|error: unknown (target CPU|value .* for .-m)|unrecognized command line option",
+        r"unrecogni[sz]ed command[- ]line option|unrecogni[sz]ed argument in option"
+        r"|clang\S*: error: unknown argument|error: unknown (target CPU|value .* for .-m)",
         "the compiler does not know an option: it is older than the sources expect, or for another processor",
         "have the image's own compiler first in PATH; see CC, CXX, CFLAGS and CXXFLAGS",
         "GCC's and clang's own words",
@@ -140,6 +140,14 @@ GIVEN = (
         "pip's nvidia-* before it",
         "GNU ld's own words; pytorch#10442",
         follows=True,
+    ),
+    Diagnosis(
+        "build.nvlink",
+        r"nvlink (error|fatal)",
+        "device code can not be linked: a library of kernels was built with other options, or for another GPU, "
+        "than what calls it",
+        "build the named library anew, with the same nvcc and architectures (NVSHMEM needs IBGDA for DeepEP)",
+        "nvlink's own words; deepseek-ai/DeepEP#55",
     ),
     Diagnosis(
         "build.header",

@@ -65,7 +65,7 @@ PACKAGES = (
     Diagnosis(
         "pip.tls",
         r"(WRONG_VERSION_NUMBER|wrong version number|UNSAFE_LEGACY_RENEGOTIATION|ALERT_HANDSHAKE_FAILURE"
-        r"|handshake failure|PROTOCOL_VERSION|tlsv1 alert|unsupported protocol\b|DH_KEY_TOO_SMALL)",
+        r"|handshake failure|PROTOCOL_VERSION|tlsv1 alert|unsupported protocol\b(?! scheme)|DH_KEY_TOO_SMALL)",
         "a server, or a proxy before it, speaks another TLS than this program",
         "see https_proxy (its own URL begins with http:// mostly); an old server or an old OpenSSL: use "
         "another mirror, or a newer image",

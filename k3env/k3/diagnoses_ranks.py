@@ -22,9 +22,8 @@ RANKS = (
     ),
     Diagnosis(
         "run.interface",
-        r"[Nn]o socket interface|NCCL_SOCKET_IFNAME|[Uu]nable to find address for"
-        r"|no usable (network )?interface|gloo.*(Unable to resolve|no matching)|makeDeviceForHostname"
-        r"|makeDeviceForInterface",
+        r"[Nn]o socket interface|[Uu]nable to find address for|no usable (network )?interface"
+        r"|gloo.*(Unable to resolve|no matching)|makeDeviceForHostname|makeDeviceForInterface",
         "no network interface of that name is found on a node",
         "set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME to one that all nodes have (`ip -br a`), or leave "
         "them unset; see system.net_rank0_port",
@@ -65,7 +64,7 @@ RANKS = (
     ),
     Diagnosis(
         "run.gloo",
-        r"(?i)gloo .*(connect|timed out|refused|full.?mesh)|connectFullMesh failed",
+        r"(?i)gloo.*(connect\w* (failed|refused|timed|reset)|timed out|refused|closed by peer)|connectFullMesh failed",
         "ranks can't connect each other over TCP",
         "set GLOO_SOCKET_IFNAME to the interface that all nodes share; see across.ranks and system.net_rank0_port",
         "gloo; pytorch",
@@ -98,6 +97,15 @@ RANKS = (
         "use the image's own UCX: nothing of the host's HPC-X may be mounted or stand in LD_LIBRARY_PATH; see "
         "system.container_libs, system.net_ib and system.memlock",
         "openucx/ucx's own words",
+    ),
+    Diagnosis(
+        "run.nixl",
+        r"NIXL_ERR_\w+|nixl\w*Error",
+        "NIXL can not use its back end: UCX is another than its own, has no CUDA, or no device to reach others by",
+        "use the image's own UCX and NIXL; run it again with UCX_LOG_LEVEL=info; see system.container_libs, "
+        "system.net_ib and system.memlock",
+        "ai-dynamo/nixl #149, #177, #334",
+        follows=True,
     ),
     Diagnosis(
         "run.memlock",

@@ -26,8 +26,7 @@ SYSTEM = (
     ),
     Diagnosis(
         "system.key_expired",
-        r"Required key not available|Key has expired|[Kk]ey was rejected|Errno 12[678]\b|Ticket expired"
-        r"|No Kerberos credentials",
+        r"Required key not available|Key has expired|Errno 12[678]\b|Ticket expired|No Kerberos credentials",
         "the ticket for a secured filesystem has run out",
         "take a new one (`kinit`) on that node, or use a service that keeps it fresh",
         "open(2), ENOKEY, EKEYEXPIRED",
@@ -162,6 +161,16 @@ LAST = (
         "a program is missing, or PATH does not lead to it",
         "install it, in the image where one is used, or mend PATH",
         "the shell's own words",
+    ),
+    Diagnosis(
+        "system.usage",
+        r"error: (unrecognized arguments|the following arguments are required|argument \S+: (invalid|expected))"
+        r"|[Nn]o such option:? |unrecogni[sz]ed option |invalid option -- |[Gg]ot unexpected extra argument"
+        r"|Missing option ",
+        "a program does not take the options that it is called with: it is of another version than they are "
+        "written for",
+        "see its --help, and which one PATH leads to",
+        "argparse's, click's and getopt's own words",
     ),
     Diagnosis(
         "system.network",

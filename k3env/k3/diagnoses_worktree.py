@@ -39,7 +39,7 @@ WORKTREE = (
     Diagnosis(
         "git.config",
         r"bad (numeric )?config (line|value|file line|variable)|unable to (access"
-        r"|read) \'?\S*config\S*\'?: Permission|could not lock config file .*: (No such file|Permission)"
+        r"|read) \'?\S*config\S*\'?: Permission|could not lock config file \S*(\.gitconfig|/git/config):"
         r"|\$HOME not set",
         "git can't read or write its configuration: a file of it is damaged, another user's, or HOME names "
         "no directory",

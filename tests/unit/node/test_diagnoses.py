@@ -119,7 +119,7 @@ CONTEXTS = {
         "Collecting einops\nERROR: Could not fetch URL https://pypi.org/simple/einops/: certificate verify failed\n",
         "build.certificate",
     ),
-    "an option that is not pip's": ("build", "tool: error: no such option: --frob\n", None),
+    "an option that is not pip's": ("build", "tool: error: no such option: --frob\n", "system.usage"),
     "a page of the hub that is only named": (
         "run",
         "See https://huggingface.co/docs/transformers for more.\nRuntimeError: flux\n",
