@@ -46,6 +46,14 @@ PACKAGES = (
         "setuptools-rust's and maturin's own words",
     ),
     Diagnosis(
+        "pip.damaged",
+        r"^UnicodeDecodeError: |^RecursionError: |^json\.decoder\.JSONDecodeError: |^_csv\.Error: ",
+        "the metadata of an installed package is damaged, of which one pip does not say",
+        "move the environment aside and build it anew",
+        "pip's traceback, through importlib.metadata",
+        also=r"_internal/metadata/|importlib[./]_?metadata|direct_url",
+    ),
+    Diagnosis(
         "pip.metadata",
         r"error in \S+ setup command|must be a (string or list of strings|string or iterable"
         r"|list of strings)|invalid metadata|InvalidMetadata|Invalid metadata",

@@ -38,7 +38,7 @@ WORKTREE = (
     ),
     Diagnosis(
         "git.config",
-        r"bad (numeric )?config (line|value|file line|variable)|unable to (access"
+        r"bad ((numeric|boolean) )?config (line|value|file line|variable)|unable to (access"
         r"|read) \'?\S*config\S*\'?: Permission|could not lock config file \S*(\.gitconfig|/git/config):"
         r"|\$HOME not set",
         "git can't read or write its configuration: a file of it is damaged, another user's, or HOME names "
@@ -75,8 +75,16 @@ WORKTREE = (
 )
 ON_DISK = (
     Diagnosis(
+        "git.index",
+        r"index file (corrupt|smaller than expected|open failed)|bad index file|bad (index file )?signature 0x"
+        r"|bad index version",
+        "the index of the checkout, or of a submodule, is damaged: a disk that was full, or a node that went down",
+        "remove the file `git rev-parse --git-path index` names there, then run `git reset`: files stay as they are",
+        "git, read-cache.c",
+    ),
+    Diagnosis(
         "git.corrupt",
-        r"index file corrupt|bad index file|object file \S+ is empty|loose object \S+ .*is corrupt"
+        r"object file \S+ is empty|loose object \S+ .*is corrupt"
         r"|packfile \S+ .*cannot be|pack has bad object|inflate: data stream error|bad object HEAD",
         "files of git in the checkout are damaged: a disk that was full, or a node that went down",
         "move the checkout aside and clone it anew",

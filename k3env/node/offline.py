@@ -217,7 +217,8 @@ def read(machine: Machine, directory: str) -> Optional[Fetched]:
     except ValueError as error:
         raise Refused(
             f"{path(directory)} is not what this k3env writes", expected=f"a manifest of format {FORMAT}",
-            found=str(error)[:200], remedy="fill another directory with this k3env's `invoke fetch`",
+            found=str(error)[:200],
+            remedy="use the k3env that wrote it; or remove that file and run `invoke fetch`: what is whole is kept",
             id="offline.manifest",
         ) from None  # fmt: skip
     return found if isinstance(found, Fetched) else None

@@ -101,7 +101,7 @@ def _scanned(source: str) -> tuple[str, ...]:
 
 def _place(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
-        return f"{error.msg}, line {error.lineno}"
+        return error.msg if error.lineno is None else f"{error.msg}, line {error.lineno}"
     return str(error) or "too deeply nested"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import signal
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from k3env.node.process import Completed
 
 _SHOWN = 300
+_ROOM = 64 << 20
+"""Bytes: a filesystem with less is as good as full, though what could not be written left some of it."""
+_INODES = 64
 
 
 @dataclass(frozen=True)
@@ -74,16 +78,17 @@ def failed(machine: Machine, step: Step, done: Completed) -> TaskFailed:
     text = f"{output.decode('utf-8', 'replace')}\n{said}".rstrip("\n")
     match = diagnose(step.tool, text) if done.started else None
     lines = (match.line,) if match else last_errors(text) if done.started else ()
+    full = None if match or not done.started or done.timed_out else _full(machine, step)
     log = None if step.logs is None else os.path.join(step.logs, f"{machine.name}.log")
     what = _ending(step, done)
     command = _typed(machine, step)
     tail = Evidence(log or command, done.exit_code, excerpt(output))
     return TaskFailed(
-        f"{step.title} failed: {match.diagnosis.cause if match else what}",
+        f"{step.title} failed: {match.diagnosis.cause if match else full or what}",
         expected=f"`{command}` to succeed",
         found=_joined(what, chief(lines) if lines else _last_words(text, done)),
-        remedy=_remedy(match, done, log),
-        id=match.diagnosis.id if match else f"{step.tool}.failed",
+        remedy=_remedy(match, done, full, log),
+        id=match.diagnosis.id if match else "system.disk" if full else f"{step.tool}.failed",
         evidence=(*_quoted(lines, tail), tail),
     )
 
@@ -120,9 +125,22 @@ def _named(number: int) -> str:
         return ""
 
 
-def _remedy(match: Optional[Match], done: Completed, log: Optional[str]) -> str:
+def _full(machine: Machine, step: Step) -> Optional[str]:
+    """Return which filesystem has no room left: some programs fail of it without a word, such as `python3 -m venv`."""
+    around = {**machine.environment, **step.environment}
+    for path in (step.cwd, step.logs, around.get("TMPDIR") or tempfile.gettempdir(), around.get("HOME")):
+        with contextlib.suppress(OSError):
+            space = machine.space(path) if path else None
+            if space is not None and (space.free_bytes < _ROOM or space.free_inodes < _INODES):
+                return f"{path} is full: {space.free_bytes / (1 << 20):.1f} MiB and {space.free_inodes} inodes are left"
+    return None
+
+
+def _remedy(match: Optional[Match], done: Completed, full: Optional[str], log: Optional[str]) -> str:
     if match is not None:
         advice = match.diagnosis.remedy
+    elif full is not None:
+        advice = "make room there; see `df -h`, `df -i` and the quota"
     elif done.timed_out:
         advice = "see where it hangs (network, a full or dead filesystem), or raise inactivity_s"
     elif not done.started:

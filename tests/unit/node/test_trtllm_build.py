@@ -16,6 +16,8 @@ import pytest
 from k3env.errors import Refused, TaskFailed
 from k3env.node import manifest
 from k3env.node.facts import build as builds
+from k3env.node.machine import Space
+from k3env.node.modules import _steps
 from k3env.node.modules.trtllm_build import TrtllmBuild
 from k3env.protocol.container import Container
 from tests.counting import counted
@@ -381,6 +383,27 @@ def test_a_build_that_a_signal_ends_is_told_so(number: signal.Signals, id: str, 
     assert finding.id == id and remedy in (finding.remedy or "")
     assert f"signal {int(number)} ({number.name})" in (finding.found or "")
     assert "compiler" not in finding.message
+
+
+class Full(Watched):
+    """A machine whose disk at a path has nothing left: what fails there fails without a word."""
+
+    full = ""
+
+    def space(self, path: str) -> Space:
+        return Space(3 << 20, 1 << 20) if path == self.full else super().space(path)
+
+
+def test_a_step_that_fails_without_a_word_on_a_full_disk(tmp_path: Path) -> None:
+    on = Full({"PATH": os.environ["PATH"]})
+    on.full = str(tmp_path)
+    with pytest.raises(TaskFailed) as caught:
+        _steps.take(on, _steps.Step("build it", ("false",), "build", cwd=on.full))
+    finding = caught.value.finding
+    assert (finding.id, finding.message) == (
+        "system.disk", f"build it failed: {on.full} is full: 3.0 MiB and 1048576 inodes are left"
+    )  # fmt: skip
+    assert "make room there" in (finding.remedy or "")
 
 
 FAILED = {
