@@ -109,9 +109,21 @@ class Machine:
     # Reading. OSError passes through: a fact turns it into Unreadable.
 
     def read(self, path: str, limit: int = READ_BYTES) -> bytes:
-        """Return the first `limit` bytes of a file."""
-        with open(self._found(path), "rb") as file:
-            return file.read(limit)
+        """Return the first `limit` bytes of a file.
+
+        Raises OSError, also for a pipe, at which one would wait.
+        """
+        descriptor = os.open(self._found(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            mode = os.fstat(descriptor).st_mode
+            if modes.S_ISFIFO(mode):
+                raise OSError(errno.EINVAL, "this is a pipe, not a file", path)
+            if modes.S_ISDIR(mode):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+            with open(descriptor, "rb", closefd=False) as file:
+                return file.read(limit)
+        finally:
+            os.close(descriptor)
 
     def text(self, path: str, limit: int = READ_BYTES) -> str:
         """Return a file as text, undecodable bytes replaced."""
@@ -363,13 +375,14 @@ class Machine:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         at = way.entered(directory)
         try:
-            descriptor = os.open(temporary, flags, mode, dir_fd=at)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                os.fchmod(file.fileno(), mode)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, name, src_dir_fd=at, dst_dir_fd=at)
+            with way.naming(path, within=False):
+                descriptor = os.open(temporary, flags, mode, dir_fd=at)
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(data)
+                    os.fchmod(file.fileno(), mode)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(temporary, name, src_dir_fd=at, dst_dir_fd=at)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(temporary, dir_fd=at)
@@ -388,7 +401,8 @@ class Machine:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         at = way.entered(directory, make=True)
         try:
-            descriptor = os.open(name, flags, 0o644, dir_fd=at)
+            with way.naming(directory):
+                descriptor = os.open(name, flags, 0o644, dir_fd=at)
             # Its name is known beforehand: what another user has put there is not written to.
             found, above = os.fstat(descriptor), os.fstat(at)
             shared = found.st_nlink > 1 and above.st_mode & modes.S_IWOTH

@@ -5,11 +5,29 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from collections.abc import Iterator
 
 from k3env.errors import Refused
 
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _LINKS = 40
+
+
+@contextlib.contextmanager
+def naming(path: str, within: bool = True) -> Iterator[None]:
+    """Let an OSError name a whole path: who works below a descriptor knows a name alone, who writes not even that.
+
+    `within`: the name is one in `path`; else all that is done here is about `path`.
+    """
+    try:
+        yield
+    except OSError as error:
+        name = error.filename
+        if error.errno is None or (isinstance(name, str) and os.path.isabs(name)):
+            raise
+        if within and not isinstance(name, str):
+            raise
+        raise OSError(error.errno, error.strerror, os.path.join(path, str(name)) if within else path) from None
 
 
 def entered(directory: str, make: bool = False) -> int:
@@ -18,6 +36,11 @@ def entered(directory: str, make: bool = False) -> int:
     Where anybody may write, only what root or this user made is entered; elsewhere a link is followed if one of them,
     or the owner of the directory it is in, made it. Raises OSError, Refused for what a stranger made.
     """
+    with naming(directory, within=False):
+        return _entered(directory, make)
+
+
+def _entered(directory: str, make: bool) -> int:
     names, links, seen = directory.split("/"), 0, ""
     at = os.open("/" if os.path.isabs(directory) else ".", _LOOK)
     try:

@@ -84,14 +84,19 @@ class Place:
         """
         if self.mirrored is not None and self.has_directory:
             os.makedirs(self.directory, exist_ok=True)
+        from k3env.node import way
+
         at = os.open("/", _STEP)
         try:
-            for name in self.directory.strip("/").split("/"):
-                below = os.open(name, _STEP, dir_fd=at) if name else os.dup(at)
-                os.close(at)
-                at = below
+            with way.naming(self.directory, within=False):
+                for name in self.directory.strip("/").split("/"):
+                    below = os.open(name, _STEP, dir_fd=at) if name else os.dup(at)
+                    os.close(at)
+                    at = below
             self.trust()
-            yield at
+            # What is done there is done to this path.
+            with way.naming(self.path, within=False):
+                yield at
         finally:
             os.close(at)
 

@@ -102,11 +102,14 @@ class CacheDirs(Module):
             )
 
     def _make(self) -> None:
+        from k3env.node import way
+
         at, seen = os.open("/", _STEP), "/"
         try:
             for name in self.path.strip("/").split("/"):
                 seen = os.path.join(seen, name)
-                below = self._step(at, name, seen)
+                with way.naming(seen, within=False):
+                    below = self._step(at, name, seen)
                 os.close(at)
                 at = below
         finally:

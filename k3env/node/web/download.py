@@ -227,7 +227,8 @@ class _Part:
         self._at = way.entered(directory, make=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            self._descriptor = os.open(self._name, flags, 0o644, dir_fd=self._at)
+            with way.naming(directory):
+                self._descriptor = os.open(self._name, flags, 0o644, dir_fd=self._at)
         except OSError:
             os.close(self._at)
             raise
@@ -267,7 +268,8 @@ class _Part:
         directory, name = os.path.split(path)
         at = way.entered(directory, make=True)
         try:
-            os.replace(self._name, name, src_dir_fd=self._at, dst_dir_fd=at)
+            with way.naming(path, within=False):
+                os.replace(self._name, name, src_dir_fd=self._at, dst_dir_fd=at)
         finally:
             os.close(at)
         return os.fstat(self._descriptor).st_mtime_ns
