@@ -23,6 +23,7 @@ from k3env.k3.diagnoses_pip import PIP
 from k3env.k3.diagnoses_run import RUN
 from k3env.k3.diagnoses_system import LAST, SYSTEM
 from k3env.k3.diagnosis import Diagnosis
+from k3env.k3.needles import needles
 from k3env.k3.output_lines import COMPILER, HARMLESS, chief, errors_of, last_errors, lines_of, own_errors, shells_word
 
 __all__ = ["TABLES", "Match", "chief", "diagnose", "last_errors", "shells_word"]
@@ -68,12 +69,16 @@ class _Said:
     def __init__(self, lines: Sequence[str]) -> None:
         self._lines = lines
         self._text = "\n".join(lines)
+        self._folded = self._text.casefold()
         self._starts = [0, *accumulate(len(line) + 1 for line in lines)]
         self._found: dict[str, list[int]] = {}
         self._last_error: Optional[int] = None
 
     def matches(self, pattern: str) -> Iterator[int]:
         """Yield which lines a pattern matches; it may not reach over a line's end."""
+        words = needles(pattern)
+        if words is not None and not any(word in self._folded for word in words):
+            return
         compiled = re.compile(pattern.replace("[^", r"[^\n"), re.MULTILINE)
         at = 0
         while at < len(self._text):

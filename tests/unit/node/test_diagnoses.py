@@ -15,6 +15,7 @@ import yaml
 from k3env.k3 import build, pins
 from k3env.k3.diagnoses import TABLES, chief, diagnose, last_errors
 from k3env.k3.diagnoses_system import LAST
+from k3env.k3.needles import needles
 
 DATA = os.path.join(os.path.dirname(__file__), "..", "..", "data", "build")
 with open(os.path.join(DATA, "diagnoses.yaml"), encoding="utf-8") as file:
@@ -48,6 +49,36 @@ def test_what_is_harmless_hides_nothing(sample: dict[str, Any]) -> None:
     behind = [] if sample["id"] in PASSING else quiet
     found = diagnose(sample["tool"], "\n".join([*quiet, sample["output"], *behind]))
     assert found is not None and found.diagnosis.id == sample["id"]
+
+
+def test_a_text_without_a_pattern_s_words_need_not_be_searched() -> None:
+    """The words spare most searches, so every row has some; and no line matches that has none of them."""
+    lines = {line for sample in SAMPLES for line in sample["output"].splitlines()} | set(HARMLESS)
+    for row in ROWS:
+        for pattern in filter(None, (row.pattern, row.also, row.near)):
+            words = needles(pattern)
+            matching = [line for line in lines if re.search(pattern, line)]
+            assert words is None or all(any(word in line.casefold() for word in words) for line in matching), pattern
+    assert [row.id for row in ROWS if needles(row.pattern) is None] == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("abc", {"abc"}),
+        ("(?i)Abc", {"abc"}),
+        ("abc|defg", {"abc", "defg"}),
+        (r"x\d+ failed: (no|yes)", {" failed: "}),
+        ("(abc)?x", None),
+        ("(abc)+x", {"abc"}),
+        (r"[abc]+\d", None),
+        ("abc|x", None),
+        ("ab(?:cd|ef)ghi", {"ghi"}),
+        ("(?!abc)def", {"def"}),
+    ],
+)
+def test_words_without_which_a_pattern_cannot_match(pattern: str, words: set[str] | None) -> None:
+    assert needles(pattern) == words
 
 
 def test_every_row_has_a_sample_a_remedy_and_a_source() -> None:
