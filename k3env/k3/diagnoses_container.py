@@ -39,7 +39,9 @@ CONTAINER = (
         "container.gpu",
         r"nvidia-container-cli: |could not select device driver|unresolvable CDI devices|setting up CDI devices"
         r"|failed to inject (CDI )?devices|unknown or invalid runtime name: nvidia"
-        r"|nvidia-container-runtime\S*: (no such file|not found)|hooks\.d/98-nvidia\.sh exited with",
+        r"|nvidia-container-runtime\S*: (no such file|not found)|hooks\.d/98-nvidia\.sh exited with"
+        r"|error (executing|running) hook .*nvidia|nvidia-container-(runtime-hook|toolkit)\S* .*(exit (code"
+        r"|status)|failed)|nvidia-ctk\S*: .*(not found|no such file|failed)",
         "the engine can't put the GPUs into the container: no driver is loaded, or the NVIDIA Container Toolkit is not "
         "installed, not set up, or older than the driver",
         "see that `nvidia-smi` works on the node; install nvidia-container-toolkit, then, as root, `nvidia-ctk runtime "
