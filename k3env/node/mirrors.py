@@ -41,12 +41,16 @@ class Commands:
 
         Raises TaskFailed.
         """
-        self.take(title, ("git", *arguments), "git", _ENVIRONMENT)
+        self.take(title, ("git", *arguments), "git", self._around())
 
     def ask(self, repository: str, *arguments: str) -> Completed:
         """Return what git says of a repository."""
         words = ("git", "-C", repository, *arguments)
-        return self.machine.run(words, timeout_s=120.0, environment=_ENVIRONMENT)
+        return self.machine.run(words, timeout_s=120.0, environment=self._around())
+
+    def _around(self) -> dict[str, str]:
+        """Return git's environment: a damaged mirror must not lead to a repository that the directory lies in."""
+        return {**_ENVIRONMENT, "GIT_CEILING_DIRECTORIES": self.directory}
 
     def answer(self, repository: str, *arguments: str) -> str:
         """Return what git says of a repository.
@@ -142,9 +146,13 @@ class Mirrors:
         return None
 
     def _clone(self, url: str, path: str) -> None:
-        """Clone beside the place, then rename: a clone that is cut off never looks finished."""
-        if os.path.isdir(path):
+        """Clone beside the place, then rename: a clone that is cut off never looks finished.
+
+        What is no repository there was one, and has lost files: it is made anew.
+        """
+        if os.path.isdir(path) and self.commands.ask(path, "rev-parse", "--is-bare-repository").ok:
             return
+        shutil.rmtree(path, ignore_errors=True)
         fresh = path + _PART
         shutil.rmtree(fresh, ignore_errors=True)
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -162,7 +170,12 @@ class Mirrors:
         try:
             self.commands.git(f"fetch {commit[:12]} of {git.shown(url)}", "-C", path, "fetch", "--quiet", url, named)
         except TaskFailed as error:
-            if error.finding.id not in ("git.no_commit", "git.failed"):
+            if error.finding.id == "git.corrupt":
+                shutil.rmtree(path)
+                self._clone(url, path)
+                if self.has(path, commit):
+                    return
+            elif error.finding.id not in ("git.no_commit", "git.failed"):
                 raise
             self.commands.git(f"update {git.shown(url)}", "-C", path, "fetch", "--quiet", "--tags", "origin")
         if not self.has(path, commit):

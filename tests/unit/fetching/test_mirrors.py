@@ -167,6 +167,36 @@ def test_what_was_cut_off_is_not_believed(tmp_path: Path) -> None:
         assert set(filled.fetched.mirrors[0].commits) == {first, second}
 
 
+LOST = {
+    "its objects": lambda mirror: shutil.rmtree(mirror / "objects"),
+    "its head": lambda mirror: (mirror / "HEAD").write_text("junk"),
+    "all but its directory": lambda mirror: (shutil.rmtree(mirror), mirror.mkdir()),
+    "the content of its objects": lambda mirror: _emptied(mirror / "objects"),
+}
+
+
+def _emptied(objects: Path) -> None:
+    for pack in [path for path in objects.rglob("*") if path.is_file()]:
+        pack.chmod(0o644)
+        pack.write_bytes(b"")
+
+
+@pytest.mark.parametrize("lost", LOST)
+def test_a_mirror_that_has_lost_files_is_made_anew(lost: str, tmp_path: Path) -> None:
+    around, root = tmp_path / "around", tmp_path / "served"
+    ground.commit(around, "of somebody", z="1")  # the directory may lie in a repository, which is none of ours
+    with served.daemon(root.parent) as url:
+        first = ground.commit(root, "first", a="1")
+        asked = Asked(Target(), pinned=((f"{url}/served", first),))
+        fill(str(around / "off"), asked)
+        mirror = around / "off" / relative(f"{url}/served")
+        LOST[lost](mirror)
+        before = git(around, "for-each-ref"), git(around, "count-objects", "-v")
+        filled = fill(str(around / "off"), asked)
+        assert not filled.missing and git(mirror, "cat-file", "-t", first) == "commit"
+        assert (git(around, "for-each-ref"), git(around, "count-objects", "-v")) == before
+
+
 def test_tags_and_branches_become_commits(site: Site, tmp_path: Path) -> None:
     from k3env.fetching.commands import Commands
     from k3env.node.mirrors import Mirrors
