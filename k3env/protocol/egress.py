@@ -19,6 +19,9 @@ _NAMES: dict[str, tuple[str, ...]] = {
 """What each is called by the programs that read it. Of proxies curl and git read small letters, some programs only
 capital ones. Source: the manuals of curl, git-config(1) (http.sslCAInfo), pip, Requests, OpenSSL."""
 
+_PROXIES = ("http", "https", "socks4", "socks4a", "socks5", "socks5h")
+_INDEXES = ("http", "https", "file")
+
 NAMES = tuple(name for names in _NAMES.values() for name in names)
 """All these variables."""
 FILES = (*_NAMES["ca"], *_NAMES["netrc"])
@@ -65,6 +68,26 @@ class Egress:
             url = getattr(self, name)
             if url is not None and re.fullmatch(r"([^/@]*@)?[\w.-]+(:\d+)?/?", url) and ("." in url or ":" in url):
                 raise ValueError(f"{name} must be a URL such as http://proxy:3128, found one without a scheme")
+            _check_urls(name, [url or ""], _PROXIES, "http://proxy:3128")
+        for name in ("index_url", "extra_index_url"):
+            _check_urls(name, (getattr(self, name) or "").split(), _INDEXES, "https://index/simple")
+
+
+def _check_urls(name: str, urls: list[str], schemes: tuple[str, ...], example: str) -> None:
+    """Raise ValueError for what no program takes for a URL; a word is let pass, as is what stands for a secret."""
+    from urllib.parse import urlsplit
+
+    for url in urls:
+        if not re.search(r"[.:/]", url):
+            continue
+        try:
+            parts = urlsplit(url)
+            whole = parts.scheme in schemes and bool(parts.hostname or parts.scheme == "file") and parts.port != 0
+        except ValueError:
+            whole = False
+        if not whole or not re.fullmatch(r"[!-~]+", url):
+            # The URL is not repeated: it may hold a password.
+            raise ValueError(f"{name} must be a URL such as {example}, found one that is none of {', '.join(schemes)}")
 
 
 def environment(egress: Mapping[str, Any]) -> dict[str, Any]:

@@ -54,9 +54,35 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"https_proxy": "proxy:3128"}, "https_proxy must be a URL"),
     ({"https_proxy": "http://me:secret-word@proxy:3128"}, "https_proxy holds a password: say where it is kept"),
     ({"index_url": "https://me:secret-word@index/simple"}, "index_url holds a password"),
+    ({"https_proxy": "http://[::1"}, "https_proxy must be a URL such as http://proxy:3128"),
+    ({"https_proxy": "http://proxy:99999"}, "https_proxy must be a URL"),
+    ({"http_proxy": "http://proxy:port"}, "http_proxy must be a URL"),
+    ({"http_proxy": "proxy:port"}, "http_proxy must be a URL"),
+    ({"http_proxy": "ftp://proxy:1"}, "http_proxy must be a URL"),
+    ({"http_proxy": "http://secret-word@"}, "http_proxy must be a URL"),
+    ({"http_proxy": "http://pro xy:1"}, "http_proxy must be a URL"),
+    ({"index_url": "ftp://index/simple"}, "index_url must be a URL"),
+    ({"index_url": "index/simple"}, "index_url must be a URL"),
+    ({"extra_index_url": "https://a/simple http://[b"}, "extra_index_url must be a URL"),
     ({"ca": {"secret": "env:CA"}}, "ca must be an absolute path"),
     ({"proxy": "http://p:1"}, "egress"),
 ]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"https_proxy": "http://proxy:3128", "http_proxy": "socks5h://[::1]:1080/", "index_url": "https://i/simple"},
+        {"https_proxy": "", "extra_index_url": "https://a/simple file:///wheels"},
+        {
+            "https_proxy": {"secret": "env:P"},
+            "extra_index_url": {"secret": "env:I"},
+            "index_url": "https://me@i/simple",
+        },
+    ],
+)
+def test_what_programs_take_is_taken(given: dict[str, Any]) -> None:
+    assert environment(variables={"egress": given})
 
 
 @pytest.mark.parametrize("given, words", WRONG)
