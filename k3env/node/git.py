@@ -76,7 +76,7 @@ def failure(message: str, done: Completed, root: str) -> TaskFailed:
             remedy="see that the git server, or the filesystem, answers; then run it again", id="git.timeout",
             evidence=(done.evidence(),),
         )  # fmt: skip
-    from k3env.k3.diagnoses import chief, diagnose, last_errors, shells_word
+    from k3env.k3.diagnoses.lookup import chief, diagnose, last_errors, shells_word
 
     text = f"{(done.stderr + done.stdout).decode('utf-8', 'replace')}\n{shells_word(done.exit_code)}".rstrip("\n")
     match = diagnose("git", text)

@@ -15,7 +15,7 @@ from k3env.documents.nodes import Node, Position
 from k3env.documents.templates import Scope
 from k3env.errors import DocumentError
 from k3env.inventory import regexes
-from k3env.k3.diagnoses import diagnose
+from k3env.k3.diagnoses.lookup import diagnose
 
 CANARY = "canary"
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Optional
 
 from k3env.errors import TaskFailed
-from k3env.k3.diagnoses import Match, chief, diagnose, last_errors, shells_word
+from k3env.k3.diagnoses.lookup import Match, chief, diagnose, last_errors, shells_word
 from k3env.node.progress import Meter
 from k3env.protocol.finding import Evidence, excerpt, printable
 

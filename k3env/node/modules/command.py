@@ -154,7 +154,7 @@ class Command(Module):
         )
 
     def _failed(self, message: str, done: Completed, expected: str) -> TaskFailed:
-        from k3env.k3.diagnoses import chief, diagnose, last_errors
+        from k3env.k3.diagnoses.lookup import chief, diagnose, last_errors
 
         found = f"no end after {done.duration_s:.0f} s" if done.timed_out else f"exit code {done.exit_code}"
         text = (done.stdout + done.stderr).decode("utf-8", "replace")

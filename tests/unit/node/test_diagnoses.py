@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from k3env.k3 import build, pins
-from k3env.k3.diagnoses import TABLES, chief, diagnose, last_errors
-from k3env.k3.diagnoses_system import LAST
-from k3env.k3.needles import needles
+from k3env.k3.diagnoses.lookup import TABLES, chief, diagnose, last_errors
+from k3env.k3.diagnoses.needles import needles
+from k3env.k3.diagnoses.system import LAST
 
 DATA = os.path.join(os.path.dirname(__file__), "..", "..", "data", "build")
 with open(os.path.join(DATA, "diagnoses.yaml"), encoding="utf-8") as file:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from k3env.k3.diagnoses import diagnose
+from k3env.k3.diagnoses.lookup import diagnose
 from k3env.node.modules import _steps
 from k3env.node.modules._before_build import problems
 from k3env.node.process import Completed

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from k3env.cli import namespace
-from k3env.k3.diagnoses import TABLES
+from k3env.k3.diagnoses.lookup import TABLES
 from k3env.k3.variables import Variables
 from k3env.node import checks
 from k3env.node.modules import find

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from k3env.k3.diagnoses_gpu import GPU
-from k3env.k3.diagnoses_ranks import RANKS
-from k3env.k3.diagnoses_slurm import SLURM
-from k3env.k3.diagnosis import Diagnosis
+from k3env.k3.diagnoses.diagnosis import Diagnosis
+from k3env.k3.diagnoses.gpu import GPU
+from k3env.k3.diagnoses.ranks import RANKS
+from k3env.k3.diagnoses.slurm import SLURM
 
 RANK_ENV = "source <repo>/.k3env/rank_env.sh in each rank: its caches are the node's own"
 

@@ -5,7 +5,7 @@ Those in LAST are said by the way as well: they count where they are among the l
 
 from __future__ import annotations
 
-from k3env.k3.diagnosis import Diagnosis
+from k3env.k3.diagnoses.diagnosis import Diagnosis
 
 SYSTEM = (
     Diagnosis(

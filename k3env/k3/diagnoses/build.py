@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from k3env.k3.diagnoses_cmake import CMAKE
-from k3env.k3.diagnoses_compile import LACKING
-from k3env.k3.diagnoses_conan import CONAN
-from k3env.k3.diagnoses_link import GIVEN
-from k3env.k3.diagnoses_torch import TORCH
-from k3env.k3.diagnosis import EGRESS, IMAGE, Diagnosis
+from k3env.k3.diagnoses.cmake import CMAKE
+from k3env.k3.diagnoses.compile import LACKING
+from k3env.k3.diagnoses.conan import CONAN
+from k3env.k3.diagnoses.diagnosis import EGRESS, IMAGE, Diagnosis
+from k3env.k3.diagnoses.link import GIVEN
+from k3env.k3.diagnoses.torch import TORCH
 
 BUILD = (
     *LACKING,

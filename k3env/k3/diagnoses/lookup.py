@@ -15,16 +15,25 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Optional
 
-from k3env.k3.diagnoses_build import BUILD
-from k3env.k3.diagnoses_container import CONTAINER
-from k3env.k3.diagnoses_enroot import ENROOT
-from k3env.k3.diagnoses_git import GIT, GIT_ALONE
-from k3env.k3.diagnoses_pip import PIP
-from k3env.k3.diagnoses_run import RUN
-from k3env.k3.diagnoses_system import LAST, SYSTEM
-from k3env.k3.diagnosis import Diagnosis
-from k3env.k3.needles import needles
-from k3env.k3.output_lines import COMPILER, HARMLESS, chief, errors_of, last_errors, lines_of, own_errors, shells_word
+from k3env.k3.diagnoses.build import BUILD
+from k3env.k3.diagnoses.container import CONTAINER
+from k3env.k3.diagnoses.diagnosis import Diagnosis
+from k3env.k3.diagnoses.enroot import ENROOT
+from k3env.k3.diagnoses.git import GIT, GIT_ALONE
+from k3env.k3.diagnoses.needles import needles
+from k3env.k3.diagnoses.output_lines import (
+    COMPILER,
+    HARMLESS,
+    chief,
+    errors_of,
+    last_errors,
+    lines_of,
+    own_errors,
+    shells_word,
+)
+from k3env.k3.diagnoses.pip import PIP
+from k3env.k3.diagnoses.run import RUN
+from k3env.k3.diagnoses.system import LAST, SYSTEM
 
 __all__ = ["TABLES", "Match", "chief", "diagnose", "last_errors", "shells_word"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from k3env.k3.diagnosis import BY_PIP, Diagnosis
+from k3env.k3.diagnoses.diagnosis import BY_PIP, Diagnosis
 
 PACKAGES = (
     Diagnosis(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from k3env.k3.diagnosis import BY_PIP, EGRESS, Diagnosis
+from k3env.k3.diagnoses.diagnosis import BY_PIP, EGRESS, Diagnosis
 
 NOT_FOUND = r"\(from versions: none\)|No matching distribution found for"
 PIP_CERT = "set PIP_CERT to the site's certificate bundle in the task's environment"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from k3env.k3.diagnoses_index import INDEX, NOT_FOUND
-from k3env.k3.diagnoses_packages import PACKAGES
-from k3env.k3.diagnoses_uv import UV
-from k3env.k3.diagnosis import BY_PIP, Diagnosis
+from k3env.k3.diagnoses.diagnosis import BY_PIP, Diagnosis
+from k3env.k3.diagnoses.index import INDEX, NOT_FOUND
+from k3env.k3.diagnoses.packages import PACKAGES
+from k3env.k3.diagnoses.uv import UV
 
 PIP = (
     *UV,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from k3env.k3.diagnoses_worktree import ON_DISK, WORKTREE
-from k3env.k3.diagnosis import BY_GIT, EGRESS, Diagnosis
+from k3env.k3.diagnoses.diagnosis import BY_GIT, EGRESS, Diagnosis
+from k3env.k3.diagnoses.worktree import ON_DISK, WORKTREE
 
 GIT = (
     Diagnosis(

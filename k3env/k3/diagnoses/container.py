@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from k3env.k3.diagnoses_engine import ENGINE
-from k3env.k3.diagnosis import EGRESS, IMAGE_ARCH, Diagnosis
+from k3env.k3.diagnoses.diagnosis import EGRESS, IMAGE_ARCH, Diagnosis
+from k3env.k3.diagnoses.engine import ENGINE
 
 CONTAINER = (
     Diagnosis(
