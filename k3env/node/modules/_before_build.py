@@ -65,13 +65,15 @@ class Ground:
     """What the directory that serves instead of the network does not hold, each with what to do."""
     conan_home: Optional[str] = None
     """CONAN_HOME, where this user can't write to it."""
+    noexec: Optional[str] = None
+    """The mount that the checkout is on, where nothing can be mapped as code from there."""
 
 
 def problems(ground: Ground) -> tuple[Finding, ...]:
     """Return all that keeps a build from ending well, as failed findings."""
     rules = (
-        _image, _python, _architectures, _gpus, _tools, _torch, _prompt, _writable, _sources, _pointers, _submodules,
-        _space, _memory, _egress, _offline, _conan, _login,
+        _image, _python, _architectures, _gpus, _tools, _torch, _prompt, _writable, _noexec, _sources, _pointers,
+        _submodules, _space, _memory, _egress, _offline, _conan, _login,
     )  # fmt: skip
     return tuple(finding for rule in rules if (finding := rule(ground)) is not None)
 
@@ -209,6 +211,15 @@ def _writable(ground: Ground) -> Optional[Finding]:
     return _problem(
         "writable", f"{ground.repo} writable where the build runs", "it can't be written to from there",
         "mount it read-write, and build as the user who owns it: set k3_user",
+    )  # fmt: skip
+
+
+def _noexec(ground: Ground) -> Optional[Finding]:
+    if ground.noexec is None:
+        return None
+    return _problem(
+        "noexec", f"{ground.repo} on a filesystem that code may be loaded from", f"{ground.noexec} is mounted noexec",
+        f"mount {ground.noexec} without noexec, or set trtllm_repo elsewhere: nothing built can be loaded there",
     )  # fmt: skip
 
 

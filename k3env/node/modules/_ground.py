@@ -12,7 +12,7 @@ from k3env.k3 import ages
 from k3env.k3 import build as k3
 from k3env.k3.pins import is_protected, normalised
 from k3env.node import git_content, requirements
-from k3env.node.facts import asked, egress, slurm_config, system
+from k3env.node.facts import asked, egress, mounts, slurm_config, system
 from k3env.node.facts.gpu import Gpu, gpus
 from k3env.node.facts.script import Script
 from k3env.node.facts.toolchain import Toolchain
@@ -73,7 +73,17 @@ def look(
         git_content.left_out(machine, wanted.repo, (k3.CMAKE_LISTS, *k3.GUIDES)),
         _lacking(machine, wanted, {**machine.environment, **environment}, toolchain) if is_first else (),
         _conan.unwritable(environment.get(_conan.VARIABLE, "")),
+        _noexec(machine, wanted.repo),
     )
+
+
+def _noexec(machine: Machine, repo: str) -> Optional[str]:
+    """Return the mount of the checkout if it is noexec; where that can't be read, it forbids no build."""
+    try:
+        mount = mounts.locality(machine, repo).mount
+    except (OSError, ValueError):
+        return None
+    return mount.point if mount.noexec else None
 
 
 def _gpus(machine: Machine) -> tuple[Gpu, ...]:

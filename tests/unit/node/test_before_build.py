@@ -160,6 +160,7 @@ BROKEN = [
         "D lacks fmt",
         "fetch it",
     ),
+    ("a mount without code", {"noexec": "/shared"}, "noexec", "/shared is mounted noexec", "without noexec"),
     ("conan's home", {"conan_home": "/theirs"}, "conan", "CONAN_HOME is /theirs", "unset CONAN_HOME"),
     ("a login node", {"login_node": "a login node: …"}, "login", "a login node", "trtllm_on_login_node: true"),
 ]
