@@ -260,10 +260,10 @@ def _task_rows(task: Task) -> Iterator[str]:
         "ignore_errors": task.ignore_errors or None,
         "environment": task.environment or None,
     }
-    for name, value in {**task.parameters, **around}.items():
+    # A module may have a parameter of the same name as one of the task's own words: both are told.
+    for name, value in [*_shown(task.parameters).items(), *((name, _shown(value)) for name, value in around.items())]:
         if value is not None:
-            shown = _shown(task.parameters)[name] if name in task.parameters else _shown(value)
-            yield f"         {name}: {_value(shown)}"
+            yield f"         {name}: {_value(value)}"
 
 
 def _value(value: Any) -> str:

@@ -127,3 +127,17 @@ def test_is_refused(here: Path, capsys: pytest.CaptureFixture[str], given: dict[
     assert caught.value.code == 1
     err = capsys.readouterr().err
     assert message in " ".join(err.split()) and "Traceback" not in err
+
+
+def test_a_parameter_that_is_called_as_a_word_of_the_task_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("play.yml").write_text(
+        "- hosts: all\n  tasks:\n"
+        "    - pip_packages: {venv: /v, packages: [einops], environment: {BUILD_NVEP: '0'}}\n"
+        "      environment: {A: b}\n"
+    )
+    typed()
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert [line for line in lines if line.startswith("environment:")] == [
+        'environment: {"BUILD_NVEP": "0"}',
+        'environment: {"A": "b"}',
+    ]
