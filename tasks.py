@@ -44,7 +44,7 @@ ROOTS = {
     "podman": "podman",
     "runc": "runc",
     "catatonit": "catatonit",
-    # For those of an ordinary user, who also needs subordinate numbers: useradd -m gives them.
+    # For those of an ordinary user, whom the tests make and remove.
     "newuidmap": "uidmap",
 }
 SEARCH = f"{os.environ['PATH']}:/usr/sbin:/sbin"

@@ -99,21 +99,24 @@ def missing() -> str:
     return f"not installed: {', '.join(absent)}" if absent else ""
 
 
-def without_root() -> tuple[str, Optional[pwd.struct_passwd]]:
-    """Return why no ordinary user can run containers here, or "" and one who can: who has subordinate numbers."""
-    if (why := missing()) != "":
-        return why, None
-    if shutil.which("newuidmap") is None:
-        return "not installed: uidmap", None
-    owners = {line.partition(":")[0] for file in ("/etc/subuid", "/etc/subgid") for line in _lines(file)}
-    for entry in pwd.getpwall():
-        if entry.pw_name in owners and entry.pw_uid >= 1000:
-            return "", entry
-    return "no user has subordinate numbers: useradd -m NAME", None
+def missing_without_root() -> str:
+    """Return why no ordinary user can run containers here, or ""."""
+    needed = ("newuidmap", "useradd", "setpriv", "pkill")
+    absent = [program for program in needed if shutil.which(program, path=_SEARCH) is None]
+    return missing() or (f"not installed: {', '.join(absent)}" if absent else "")
 
 
-def _lines(path: str) -> list[str]:
-    return Path(path).read_text().splitlines() if Path(path).exists() else []
+@contextmanager
+def ordinary_user() -> Iterator[pwd.struct_passwd]:
+    """Make a user who has subordinate numbers, as useradd gives them; gone with all its processes afterwards."""
+    name = f"k3env-{os.getpid()}"
+    subprocess.run(["useradd", "--create-home", name], check=True, env={**os.environ, "PATH": _SEARCH})
+    user = pwd.getpwnam(name)
+    try:
+        yield user
+    finally:
+        subprocess.run(["pkill", "-KILL", "-u", str(user.pw_uid)], check=False)
+        subprocess.run(["userdel", "--remove", "--force", name], check=False, env={**os.environ, "PATH": _SEARCH})
 
 
 @contextmanager

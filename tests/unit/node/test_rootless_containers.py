@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import signal
 import tempfile
 import time
@@ -20,7 +19,7 @@ from tests import engine
 from tests.agent import Agent, task
 from tests.engine import Podman
 
-WHY, USER = engine.without_root()
+WHY = engine.missing_without_root()
 pytestmark = pytest.mark.skipif(bool(WHY), reason=WHY or "a user can")
 STUBBORN = ["sh", "-c", "trap '' TERM; echo begun; touch begun; while :; do sleep 0.2; done"]
 
@@ -28,9 +27,9 @@ STUBBORN = ["sh", "-c", "trap '' TERM; echo begun; touch begun; while :; do slee
 @pytest.fixture(scope="module")
 def podman() -> Iterator[Podman]:
     """Below a directory that the user can reach, which pytest's own are not, and short: sockets lie deep in it."""
-    with tempfile.TemporaryDirectory(prefix="k3-", dir="/var/tmp") as name:
+    with tempfile.TemporaryDirectory(prefix="k3-", dir="/var/tmp") as name, engine.ordinary_user() as user:
         Path(name).chmod(0o755)
-        with engine.podman(Path(name) / "e", USER) as found:
+        with engine.podman(Path(name) / "e", user) as found:
             yield found
 
 
@@ -107,7 +106,3 @@ def test_a_command_that_is_cut_leaves_no_container_and_the_next_runs(
     again = Agent(agent.root, python="/usr/bin/python3")
     job = running(podman, repo, ["sh", "-c", "touch made"], creates=f"{repo}/made")
     assert again.follow([job]).results() == {"1.1": "changed"}
-
-
-def test_the_user_is_an_ordinary_one() -> None:
-    assert isinstance(USER, pwd.struct_passwd) and USER.pw_uid >= 1000
