@@ -85,5 +85,12 @@ def excerpt(data: bytes) -> str:
 
     Secrets must be masked in it already: of one that is cut, what is left would not be recognised.
     """
-    text = tail(data, EXCERPT_BYTES).decode("utf-8", "replace")
-    return tail(printable(text.replace("\r\n", "\n")).strip("\n"), EXCERPT_BYTES)
+    text = tail(_standing(data), EXCERPT_BYTES).decode("utf-8", "replace")
+    return tail(printable(text).strip("\n"), EXCERPT_BYTES)
+
+
+def _standing(data: bytes) -> bytes:
+    """Return what a terminal would still show: progress meters go back to a line's begin, and write over it."""
+    if b"\r" not in data:
+        return data
+    return b"\n".join(line.rstrip(b"\r").rpartition(b"\r")[2] for line in data.split(b"\n"))

@@ -119,3 +119,10 @@ def test_what_is_too_short_to_be_hidden_is_told() -> None:
     value = {"environment": {"A": {"$secret": "env:A"}, "B": {"$secret": "env:B"}}}
     assert too_short(value, {"env:A": "ab", "env:B": "abc", "env:C": "c"}) == ("env:A",)
     assert Mask(["ab"]).text("ab") == "ab" and not Mask(["", "a"])
+
+
+def test_an_excerpt_shows_of_a_progress_meter_what_a_terminal_would_still_show() -> None:
+    meter = b"".join(b"Receiving objects: %3d%% (%d/90000)\r" % (at % 100, at) for at in range(5000))
+    said = b"fatal: first\r\n" + meter + b"Receiving objects: 100% (90000/90000), done.\nfatal: early EOF\r\n"
+    assert excerpt(said) == "fatal: first\nReceiving objects: 100% (90000/90000), done.\nfatal: early EOF"
+    assert excerpt(b"  50%\r") == "  50%" and excerpt(b"\r\r\n") == ""
