@@ -56,15 +56,16 @@ def complaints(items: Iterable[Any], values: Mapping[str, Any], node: Node, what
     """Return one error for each place that pydantic's error items are about."""
     by_place: dict[tuple[Any, ...], list[Any]] = {}
     for item in items:
-        by_place.setdefault(_written(item["loc"], values), []).append(item)
+        absent = item["loc"][-1] if item["type"] == "missing" else None
+        by_place.setdefault(_written(item["loc"], values, absent), []).append(item)
     return [_complaint(path, found, node, what) for path, found in by_place.items()]
 
 
-def _written(path: tuple[Any, ...], values: Any) -> tuple[Any, ...]:
-    """Return a path without what pydantic adds to it: the names of a union's types."""
+def _written(path: tuple[Any, ...], values: Any, absent: Any) -> tuple[Any, ...]:
+    """Return a path without what pydantic adds to it: the names of a union's types. `absent`: a key that is missing."""
     steps: list[Any] = []
     for step in path:
-        if isinstance(values, Mapping) and (step in values or step == path[-1]):
+        if isinstance(values, Mapping) and (step in values or step == absent):
             steps.append(step)
             values = values.get(step)
         elif isinstance(values, (list, tuple)) and isinstance(step, int) and step < len(values):

@@ -37,6 +37,8 @@ FETCHED = ("3rdparty/fetch_content.json", "3rdparty/CMakeLists.txt")
 """Where a checkout names what CMake fetches, the newer ages in the first."""
 
 GIB = 1 << 30
+MAX_JOBS = 4096
+"""Compilers at a time that may be asked for: more than any node has CPUs."""
 JOB_BYTES = 4 * GIB
 """Memory of one compile job: 3 to 4 GiB. Inferred from reports of killed compilers on hosts of 32 GiB, reports #186,
 #523 and #1028, whose answer is four to eight jobs."""

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Optional, Union
 
-from k3env.k3.build import arch_problem
+from k3env.k3.build import MAX_JOBS, arch_problem
 from k3env.protocol.container import Container
 from k3env.protocol.egress import Egress
 
@@ -50,7 +50,7 @@ class Variables:
     trtllm_arch: str = _variable("103-real", f"{GUIDE}: GB300; B200 and GB200 want 100-real")
     """Architectures that TensorRT LLM is built for, as build_wheel.py takes them."""
     trtllm_jobs: Union[int, Literal["auto"]] = _variable("auto", OURS)
-    """Compilers at a time; auto: by the CPUs and the memory of the building node."""
+    """Compilers at a time, at most 4096; auto: by the CPUs and the memory of the building node."""
     trtllm_build_root: Optional[str] = _variable(None, OURS)
     """Directory on the building node's own disk for what is compiled; unset: cpp/build in the checkout."""
     trtllm_on_login_node: bool = _variable(False, OURS)
@@ -164,6 +164,8 @@ class Variables:
             value = getattr(self, name)
             if value != _AUTO and value < 1:
                 raise ValueError(f"{name} must be at least 1, found {value}")
+        if isinstance(self.trtllm_jobs, int) and self.trtllm_jobs > MAX_JOBS:
+            raise ValueError(f"trtllm_jobs must be at most {MAX_JOBS}, found {self.trtllm_jobs}; or auto")
         problem = arch_problem(self.trtllm_arch)
         if problem is not None:
             raise ValueError(f"trtllm_arch: {problem}")

@@ -72,8 +72,8 @@ class TrtllmBuild(Module):
                 f"environment: {ages.ROOT_VARIABLE} would move the environment out of the checkout, where jobs look for"
                 " it; set build_root instead"
             )
-        if self.jobs is not None and self.jobs < 1:
-            raise ValueError(f"jobs must be at least 1, found {self.jobs}")
+        if self.jobs is not None and not 1 <= self.jobs <= k3.MAX_JOBS:
+            raise ValueError(f"jobs must be from 1 to {k3.MAX_JOBS}, found {self.jobs}")
 
     def writes(self) -> tuple[str, ...]:
         """Return the checkout's root."""
