@@ -234,12 +234,25 @@ class GitCheckout(Module):
         midway = git.midway(machine, self.repo)
         if not status.dirty and midway is None:
             return
+        if status.commit is None:
+            raise self._nowhere(status)
         found = f"changed: {_listed(status.dirty)}" if status.dirty else f"not finished: {midway}"
         raise Refused(
             f"{self.repo} has local changes, and HEAD would have to move to {self.commit[:12]}",
             expected="tracked files as committed, no merge or rebase under way", found=found,
             remedy=f"commit or stash them (git -C {self.repo} stash), or set trtllm_commit to what HEAD is at",
             id="git.local_changes",
+        )  # fmt: skip
+
+    def _nowhere(self, status: git.Status) -> Refused:
+        """Return the error of files that git tracks while HEAD is at no commit: of which one, nobody can tell."""
+        at = f"names branch {status.branch}, which has no commit" if status.branch else "names no commit"
+        return Refused(
+            f"HEAD of {self.repo} {at}, and git tracks files there",
+            expected="HEAD at a commit, or no files", found=f"tracked: {_listed(status.dirty)}",
+            remedy=f"name the commit that they are of: git -C {self.repo} update-ref --no-deref HEAD COMMIT; "
+            "where nobody knows it, move the checkout away: it is cloned anew",
+            id="git.unborn",
         )  # fmt: skip
 
     def _clone(self, machine: Machine) -> None:

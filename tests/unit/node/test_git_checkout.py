@@ -195,6 +195,22 @@ def test_local_changes_are_a_refusal_where_head_must_move(
     assert (Path(module.repo) / "a.txt").read_text() == "mine\n"
 
 
+def test_a_head_at_a_branch_without_a_commit_is_told_as_that(
+    module: GitCheckout, machine: Watched, upstream: Upstream
+) -> None:
+    repo = Path(module.repo)
+    (repo / "a.txt").write_text("mine\n")
+    git(repo, "symbolic-ref", "HEAD", "refs/heads/gone")
+    with pytest.raises(Refused) as caught:
+        module.changes(machine)
+    finding = caught.value.finding
+    assert finding.id == "git.unborn" and "names branch gone, which has no commit" in finding.message
+    words = ["update-ref", "--no-deref", "HEAD"]
+    assert " ".join(words) in (finding.remedy or "") and "stash" not in (finding.remedy or "")
+    git(repo, *words, module.commit)
+    assert module.changes(machine) == () and (repo / "a.txt").read_text() == "mine\n"
+
+
 def test_local_changes_in_a_submodule_are_a_refusal_too(
     module: GitCheckout, machine: Watched, upstream: Upstream
 ) -> None:
