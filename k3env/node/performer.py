@@ -191,11 +191,9 @@ class Performer:
         except K3Error as error:
             return _refused(error)
         except OSError as error:
-            return _failed(
-                "task.os",
-                f"{error.strerror or error}{': ' + str(error.filename) if error.filename else ''}",
-                "see what the path is, and whether this user may use it",
-            )
+            from k3env.node import oserrors
+
+            return _failed("task.os", oserrors.message(error), oserrors.remedy(error))
         except (codec.DecodeError, KeyError, ImportError) as error:
             return _mismatched(f"module {task.module}: {error}")
         except Exception as error:
