@@ -65,6 +65,8 @@ class Ground:
     """What the directory that serves instead of the network does not hold, each with what to do."""
     conan_home: Optional[str] = None
     """CONAN_HOME, where this user can't write to it."""
+    requirements: tuple[str, ...] = ()
+    """What keeps the checkout's requirement files from being read."""
     noexec: Optional[str] = None
     """The mount that the checkout is on, where nothing can be mapped as code from there."""
 
@@ -72,8 +74,8 @@ class Ground:
 def problems(ground: Ground) -> tuple[Finding, ...]:
     """Return all that keeps a build from ending well, as failed findings."""
     rules = (
-        _image, _python, _architectures, _gpus, _tools, _torch, _prompt, _writable, _noexec, _sources, _pointers,
-        _submodules, _space, _memory, _egress, _offline, _conan, _login,
+        _image, _python, _architectures, _gpus, _tools, _torch, _prompt, _writable, _noexec, _sources, _requirements,
+        _pointers, _submodules, _space, _memory, _egress, _offline, _conan, _login,
     )  # fmt: skip
     return tuple(finding for rule in rules if (finding := rule(ground)) is not None)
 
@@ -229,6 +231,18 @@ def _sources(ground: Ground) -> Optional[Finding]:
     return _problem(
         "sources", "the whole commit checked out", f"left out: {', '.join(ground.left_out)}",
         f"git -C {ground.repo} sparse-checkout disable; then git -C {ground.repo} checkout -- {ground.left_out[0]}",
+    )  # fmt: skip
+
+
+def _requirements(ground: Ground) -> Optional[Finding]:
+    if not ground.requirements:
+        return None
+    file = ground.requirements[0].partition(" ")[0]
+    return _problem(
+        "requirements", "requirement files in plain UTF-8, none of which leads to itself or to a file that is absent",
+        "; ".join(ground.requirements),
+        f"git -C {ground.repo} checkout -- {file} takes the commit's back; where it is so there, write it anew and set"
+        " trtllm_commit to that commit",
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from k3env.node.facts import asked, egress, mounts, slurm_config, system
 from k3env.node.facts.gpu import Gpu, gpus
 from k3env.node.facts.script import Script
 from k3env.node.facts.toolchain import Toolchain
-from k3env.node.modules import _conan, _room
+from k3env.node.modules import _conan, _requirement_files, _room
 from k3env.node.modules._before_build import Ground
 from k3env.protocol.finding import Unreadable
 
@@ -73,6 +73,7 @@ def look(
         git_content.left_out(machine, wanted.repo, (k3.CMAKE_LISTS, *k3.GUIDES)),
         _lacking(machine, wanted, {**machine.environment, **environment}, toolchain) if is_first else (),
         _conan.unwritable(environment.get(_conan.VARIABLE, "")),
+        _requirement_files.wrong(machine, wanted.repo),
         _noexec(machine, wanted.repo),
     )
 

@@ -123,6 +123,13 @@ BROKEN = [
         "a quota with 12.0 GiB and 50000 inodes left",
         "have the quota raised",
     ),
+    (
+        "requirements that nothing reads",
+        {"requirements": ("requirements.txt is in UTF-16", "c.txt is not in UTF-8: byte 0xe9 in line 1")},
+        "requirements",
+        "requirements.txt is in UTF-16; c.txt",
+        "git -C /r checkout -- requirements.txt",
+    ),
     ("more jobs than memory", {"jobs": 72, "memory_bytes": 64 * GIB}, "memory", "64 GiB free", "set trtllm_jobs to 16"),
     (
         "a build script that makes no environment",
