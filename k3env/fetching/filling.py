@@ -55,7 +55,7 @@ class Filled:
     fetched: Fetched
     house: Wheelhouse
     new: tuple[str, ...]
-    """Wheels and archives that were not there before."""
+    """Wheels and archives that were not there before, or not as they were fetched."""
     conan: Conan | None = None
     """Of this target; None where nothing loads any."""
 
@@ -125,7 +125,7 @@ class _Filling:
             return before
         known = before.get(arch)
         found = conan.Packages(self.commands, self.asked.target, self.work).fetch(wanted, known)
-        if found.archive is not None and found != known:
+        if found.archive is not None and found is not known:
             self.new.append(found.archive.path)
         return {**before, arch: found}
 
@@ -180,7 +180,7 @@ class _Filling:
         wheels.add("what builds it", list(dict.fromkeys(tools)))
         if self.asked.packages:
             wheels.add(", ".join(self.asked.packages), self.asked.packages, deps=False)
-        self.new += [name for name in wheels.kept if name not in before]
+        self.new += [name for name in wheels.kept if name not in before or name in wheels.placed]
         kept = tuple(wheels.kept[name] for name in sorted(wheels.kept))
         return Wheelhouse(found, kept, tuple(sorted(wheels.image)), wheels.source, wheels.missing)
 

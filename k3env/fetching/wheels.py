@@ -70,6 +70,8 @@ class Wheels:
     missing: dict[str, str] = field(default_factory=dict)
     source: dict[str, str] = field(default_factory=dict)
     """Packages that are kept as source, and why."""
+    placed: list[str] = field(default_factory=list)
+    """Files that were put there, also in place of damaged ones."""
 
     @property
     def directory(self) -> Path:
@@ -183,6 +185,7 @@ class Wheels:
         fresh = target.with_name(f".{path.name}.part")
         shutil.move(str(path), fresh)
         os.replace(fresh, target)
+        self.placed.append(path.name)
         self.kept[path.name] = Wheel(path.name, item.name, item.version, size, sha256, item.url)
 
 

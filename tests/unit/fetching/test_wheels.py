@@ -163,7 +163,9 @@ def test_a_second_fetch_starts_no_pip_and_mends_what_was_broken(tmp_path: Path) 
     broken = tmp_path / "off/wheels/aarch64-3.12/tiny-1.0-py3-none-any.whl"
     whole = broken.read_bytes()
     broken.write_bytes(whole[:-1])
-    assert fetched(tmp_path / "off", "fast", "tiny").house == first.house and broken.read_bytes() == whole
+    mended = fetched(tmp_path / "off", "fast", "tiny")
+    assert mended.house == first.house and broken.read_bytes() == whole
+    assert mended.new == (broken.name,), "and it is told"
 
 
 def test_what_an_interrupted_fetch_had_is_taken_up(tmp_path: Path) -> None:
