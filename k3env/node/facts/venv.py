@@ -156,8 +156,9 @@ def expected(machine: Machine, repo: str, container: Container) -> Optional[str]
 
 
 def existing(machine: Machine, repo: str) -> tuple[str, ...]:
-    """Return the names of a checkout's environments."""
-    return tuple(name for name in machine.list(repo) if NAMED.match(name)) if machine.is_dir(repo) else ()
+    """Return the names of a checkout's environments: of directories, not of files and links to nothing."""
+    names = machine.list(repo) if machine.is_dir(repo) else ()
+    return tuple(name for name in names if NAMED.match(name) and machine.is_dir(os.path.join(repo, name)))
 
 
 def _unfinished(machine: Machine, path: str, version: Optional[str]) -> Optional[str]:

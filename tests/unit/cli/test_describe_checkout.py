@@ -184,3 +184,12 @@ def test_a_script_that_makes_no_environment(root: Path) -> None:
         "\n".join(line for line in text.splitlines() if "venv" not in line)
     )
     assert described(root)["venv"].startswith("none of its own")
+
+
+def test_only_directories_are_environments(root: Path) -> None:
+    (root / "scripts" / "build_wheel.py").write_text((DATA / "2-kimi-k3.py").read_text())
+    (root / ".venv-3.12").mkdir()
+    (root / ".venv-3.11").symlink_to(".venv-3.12")
+    (root / ".venv-3.10").write_text("")
+    (root / ".venv-3.9").symlink_to("gone")
+    assert described(root)["environments"] == [".venv-3.11", ".venv-3.12"]
