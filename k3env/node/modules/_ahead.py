@@ -50,6 +50,8 @@ class Ready:
     """The directories that it lies in."""
     mirrors: tuple[tuple[str, Mirror], ...]
     """Directory and mirror."""
+    unfinished: tuple[str, ...] = ()
+    """Directories of downloads that were cut off: of no use, and gigabytes."""
 
     def around(self, pip: Pip) -> Pip:
         """Return a pip that uses it; what is not in it, pip still downloads."""
@@ -62,8 +64,8 @@ class Ready:
         )
 
     def remove(self) -> None:
-        """Remove it: it was used."""
-        for place in self.places:
+        """Remove it: it was used, or nothing will use it."""
+        for place in (*self.places, *self.unfinished):
             shutil.rmtree(place, ignore_errors=True)
 
     def _git(self, pip: Pip) -> dict[str, str]:
@@ -107,9 +109,10 @@ def downloads(module: PipPackages, machine: Machine) -> tuple[Download, ...]:
 def ready(machine: Machine, needed: Iterable[Requirement], root: str) -> Ready:
     """Return what of these requirements was downloaded beforehand, for a task whose lease is that of `root`."""
     base = _base(machine)
-    places, mirrors = [], []
+    places, mirrors, unfinished = [], [], []
     for place in (_place(base, item, root) for item in needed) if base else ():
         if not machine.is_file(os.path.join(place, DONE)):
+            unfinished += [place] if _is_own(place) else []
             continue
         try:
             machine.make(place)  # Refuses a stranger's.
@@ -118,7 +121,14 @@ def ready(machine: Machine, needed: Iterable[Requirement], root: str) -> Ready:
             continue
         places.append(place)
         mirrors += [(place, mirror) for mirror in fetched.mirrors]
-    return Ready(tuple(places), tuple(mirrors))
+    return Ready(tuple(places), tuple(mirrors), tuple(unfinished))
+
+
+def _is_own(place: str) -> bool:
+    try:
+        return os.lstat(place).st_uid == os.geteuid()
+    except OSError:
+        return False
 
 
 @dataclass(frozen=True)

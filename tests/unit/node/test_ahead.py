@@ -26,6 +26,7 @@ from k3env.node.modules import _ahead, _own_disk
 from k3env.node.modules.pip_packages import PipPackages
 from k3env.node.performer import Performer
 from k3env.node.privilege import users
+from k3env.node.requirements import parse
 from k3env.protocol import codec
 from k3env.protocol.finding import Result
 from k3env.protocol.plan import APPLY, CHECK, Plan, Start, Task
@@ -257,6 +258,17 @@ def test_a_worker_that_is_killed_takes_its_downloads_along(node: Node, upstream:
     os.kill(worker, signal.SIGKILL)
     os.waitpid(worker, 0)
     until(lambda: not Path(f"/proc/{pid}").exists(), "the download outlives its worker")
+
+
+def test_what_a_killed_worker_left_of_a_download_goes_with_the_next_install(node: Node, upstream: Upstream) -> None:
+    """The build has ended by then, so that nothing comes beforehand any more."""
+    assert node.run(node.build())[0]["status"] == "changed"
+    packages = node.packages("1.2", upstream.kernels)
+    place = node.ahead / Path(_ahead._place("", parse(upstream.kernels), str(node.repo))).name
+    (place / "git").mkdir(parents=True)
+    (place / "git" / "tmp_pack").write_text("half")
+    assert node.run(packages)[0]["status"] == "changed"
+    assert list(node.ahead.iterdir()) == []
 
 
 def guards(pid: int) -> bool:
