@@ -16,7 +16,7 @@ from k3env.node.facts.clock import Clock, clock
 from k3env.node.facts.gpu import Driver, driver
 from k3env.node.facts.identity import Place
 from k3env.node.facts.kernel import Kernel, kernel
-from k3env.protocol.finding import Finding, Unreadable
+from k3env.protocol.finding import PASS, Finding, Unreadable
 from k3env.protocol.profile import Profile
 
 __all__ = ("enough_gpus", "enough_memory", "one_directory", "one_domain", "same_imex_nodes")
@@ -48,9 +48,20 @@ def same_image(images: ByHost[Optional[Place]], profile: Profile) -> Finding:
 
 @check("across.checkout", identity.repo, scope="across", severity="fail")
 def same_checkout(repos: ByHost[Optional[Place]], profile: Profile) -> Finding:
-    """The checkout's path leads all nodes to the same commit and the same build."""
+    """The checkout's path leads all nodes to the same commit, and to a build that was made of the same.
+
+    Nodes that share a checkout see one and the same build.
+    """
     remedy = "mount the shared filesystem there, or provision these nodes too; NFS may lag by a minute: look again"
-    return same_place(repos, "no checkout in this play", remedy)
+    found = same_place(repos, "no checkout in this play", remedy)
+    if found.status != PASS:
+        return found
+    sharing: dict[tuple[str, str], dict[str, str]] = {}
+    for host, item in repos.items():
+        if not isinstance(item, Unreadable) and item is not None and item.kind == "network" and item.stamp:
+            sharing.setdefault((item.path, item.filesystem), {})[host] = f"manifest {item.stamp}"
+    compared = (same(stamps, str, "the same", remedy) for stamps in sharing.values())
+    return next((differ for differ in compared if differ.status != PASS), found)
 
 
 @check("across.venv", identity.environment, scope="across", severity="fail")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Optional
 
 from k3env.node import git, manifest
@@ -39,6 +40,8 @@ class Place:
     """Nanoseconds since 1970, of a file: a directory's changes with each of its names."""
     content: dict[str, str] = field(default_factory=dict)
     """What it holds, by name: a commit, or the SHA-256 of a small file."""
+    stamp: Optional[str] = None
+    """What can only be the same where nodes see one and the same file: the hash of what was written there last."""
     source: Evidence = Evidence("")
 
 
@@ -48,11 +51,24 @@ def repo(machine: Machine, profile: Profile) -> Optional[Place]:
     path = profile.paths.repo
     if path is None:
         return None
-    content = {}
-    if machine.is_dir(path):
-        content = {"commit": git.head(machine, path) or "no git checkout"}
-        content["manifest"] = _digest(machine, manifest.path(path))
-    return _place(machine, path, content)
+    if not machine.is_dir(path):
+        return _place(machine, path, {})
+    content = {"commit": git.head(machine, path) or "no git checkout", **_built(manifest.read(machine, path))}
+    return replace(_place(machine, path, content), stamp=_digest(machine, manifest.path(path)))
+
+
+def _built(made: Optional[manifest.Manifest]) -> dict[str, str]:
+    """Return what a build was made of: not when and by whom, nor what differs from one compilation to the next."""
+    if made is None:
+        return {"build": "none"}
+    recorded = (made.submodules, made.versions, sorted(made.artefacts))
+    content = {
+        "build": hashlib.sha256(json.dumps(recorded, sort_keys=True).encode()).hexdigest()[:12],
+        "built from": made.commit,
+        "for": made.arch,
+        "in": made.image or f"Python {made.python}",
+    }
+    return {**content, "local changes": made.dirty[:12]} if made.dirty else content
 
 
 @deadline(10.0)
@@ -111,7 +127,7 @@ def _place(machine: Machine, path: str, content: dict[str, str]) -> Place:
         found.st_size if is_file else None,
         found.st_mtime_ns if is_file else None,
         content,
-        source,
+        source=source,
     )
 
 

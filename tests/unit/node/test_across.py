@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from k3env.node.facts.gpu import Driver, driver
 from k3env.node.facts.identity import Place, checkpoint, repo
 from k3env.node.facts.kernel import Kernel, kernel
 from k3env.node.machine import Machine
+from k3env.node.manifest import Manifest
 from k3env.node.modules.verify import Verify
+from k3env.protocol import codec
 from k3env.protocol.finding import Evidence, Finding, Unreadable
 from k3env.protocol.profile import Paths, Profile
 
@@ -149,7 +152,8 @@ def test_clocks(id: str, lags: dict[str, float], status: str, told: str) -> None
 
 def test_a_node_tells_what_it_read(tmp_path: Path) -> None:
     """The facts of the real machine cross the wire and come back as they were."""
-    machine, told = Machine(), {}
+    machine = Machine()
+    told: dict[str, Any] = {}
     machine.on_facts(told.update)
     (tmp_path / "config.json").write_text("{}")
     profile = Profile(paths=Paths(checkpoint=str(tmp_path)))
@@ -163,3 +167,49 @@ def test_a_node_tells_what_it_read(tmp_path: Path) -> None:
 
 def test_alone_a_node_tells_nothing() -> None:
     assert Verify(("across.kernel",)).judge(Machine(), Profile()) == ()
+
+
+OWN = Place(
+    "/d/r", "/d/r", "ext4 /dev/sda", "local", 7, content={"commit": "abc", "build": "1"}, stamp="x", source=SOURCE
+)
+NFS = dataclasses.replace(OWN, filesystem="nfs4 nas:/export", kind="network")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "status"),
+    [
+        (OWN, {"stamp": "y"}, "pass"),
+        (OWN, {"content": {"commit": "abc", "build": "2"}}, "fail"),
+        (OWN, {"content": {"commit": "xyz", "build": "1"}}, "fail"),
+        (NFS, {}, "pass"),
+        (NFS, {"stamp": "y"}, "fail"),
+        (NFS, {"stamp": "y", "path": "/d/of-b"}, "pass"),
+    ],
+    ids=[
+        "a build of its own",
+        "of other things",
+        "another commit",
+        "one shared",
+        "an old view of it",
+        "own, on a server",
+    ],
+)
+def test_checkouts_are_alike_by_what_was_built_and_a_shared_one_is_one(
+    one: Place, other: dict[str, Any], status: str
+) -> None:
+    finding = said("across.checkout", repo, {"a": one, "b": dataclasses.replace(one, **other), "c": one})
+    assert finding.status == status, finding
+
+
+def test_two_builds_of_the_same_are_alike_and_of_another_are_not(tmp_path: Path) -> None:
+    told = []
+    built = Manifest("c" * 40, "103-real", "103-real", versions={"torch": "2.11"}, python="3.12")
+    compiled: tuple[dict[str, Any], ...] = ({"made": "now", "artefacts": {"a": (1, 2)}}, {"artefacts": {"a": (3, 4)}})
+    for number, differs in enumerate((*compiled, {"arch": "100-real"})):
+        place = tmp_path / str(number) / ".k3env" / "manifest.json"
+        place.parent.mkdir(parents=True)
+        place.write_text(json.dumps(codec.encode(dataclasses.replace(built, **differs))))
+        told.append(repo(Machine(), Profile(paths=Paths(repo=str(tmp_path / str(number))))))
+    same, again, other = (item.content for item in told if item is not None)
+    assert same == again != other and "100-real" in other.values()
+    assert len({item.stamp for item in told if item is not None}) == 3
