@@ -258,14 +258,33 @@ def _refuse_cut(machine: Machine, offline: Offline) -> None:
     conan = offline.conan.archive if offline.conan is not None else None
     archives = (*offline.fetched.archives, *((conan,) if conan is not None else ()))
     files.update({item.path: item.size for item in archives})
+    for mirror in offline.fetched.mirrors:
+        if not _has_objects(machine, os.path.join(offline.directory, mirror.path)):
+            raise _cut(offline, mirror.path, f"a mirror of {mirror.url}", "nothing, or a part of one")
     for name, size in files.items():
         found = machine.stat(os.path.join(offline.directory, name))
         if found is None or found.st_size != size:
-            raise Refused(
-                f"{offline.directory} is not whole: {name}",
-                expected=f"{size} bytes", found="nothing there" if found is None else f"{found.st_size} bytes",
-                remedy="copy it again (rsync -a), or run the `invoke fetch` that made it again", id="offline.cut",
-            )  # fmt: skip
+            there = "nothing there" if found is None else f"{found.st_size} bytes"
+            raise _cut(offline, name, f"{size} bytes", there)
+
+
+def _cut(offline: Offline, name: str, expected: str, found: str) -> Refused:
+    target = name.split("/")[1] if name.startswith(f"{WHEELS}/") else ""
+    return Refused(
+        f"{offline.directory} is not whole: {name}", expected=expected, found=found,
+        remedy=f"copy it again (rsync -a); or, {offline.remedy(target.rpartition('-')[2] or None)}", id="offline.cut",
+    )  # fmt: skip
+
+
+def _has_objects(machine: Machine, mirror: str) -> bool:
+    """Return whether a bare repository has what git needs to take it for one, and something in it."""
+    objects = os.path.join(mirror, "objects")
+    if not machine.is_file(os.path.join(mirror, "HEAD")) or not machine.is_dir(objects):
+        return False
+    packs = os.path.join(objects, "pack")
+    packed = machine.list(packs) if machine.is_dir(packs) else ()
+    loose = (name for name in machine.list(objects) if len(name) == 2)
+    return any(name.endswith(".pack") for name in packed) or next(loose, None) is not None
 
 
 def _plain(url: str) -> str:

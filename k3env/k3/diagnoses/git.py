@@ -137,7 +137,7 @@ GIT = (
     ),
     Diagnosis(
         "git.lfs_object",
-        r"Object does not exist on the server|Repository or object not found",
+        r"Object does not exist on the server|Repository or object not found|remote missing object",
         "the server does not have an LFS file, or does not show it to us",
         "see that the mirror has the LFS files too (`git lfs push --all`)",
         "git-lfs's own words",

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from k3env.protocol.finding import Finding
 
 M = TypeVar("M", bound=Any)
-_LACKING = ("pip.no_match", "pip.network", "git.transport", "git.network")
+_LACKING = ("pip.no_match", "pip.network", "git.transport", "git.network", "git.not_a_repository", "git.lfs_object")
 """What failures mean that are the directory's, where nothing else is used."""
+_REPOSITORY = re.compile(r"clone of '([^']+)'|unable to access '([^']+)'")
 _PACKAGE = re.compile(r"(?:found for|requirement) ((\w[\w.-]*)\S*)")
 
 
@@ -80,12 +81,20 @@ def explained(
         package = _PACKAGE.search(found.found or "")
         if package and is_protected(package[2]):
             advice = f"use an image that brings it; or, {advice} --image-packages"
-        what = package[1] if package else "a repository that the checkout asks for"
+        what = package[1] if package else _named(found)
         raise TaskFailed(
             f"{what} is not in {directory}, and offline_dir lets nothing else be used",
             expected=f"{what} in {directory}", found=found.found, remedy=advice, id="offline.missing",
             evidence=found.evidence,
         ) from None  # fmt: skip
+
+
+def _named(found: Finding) -> str:
+    """Return what git looked for."""
+    if found.id == "git.lfs_object":
+        return "a file of Git LFS that the commit has"
+    match = _REPOSITORY.search(_said(found))
+    return f"the repository {match[1] or match[2]}" if match else "a repository that the checkout asks for"
 
 
 def _lacks(found: Finding) -> bool:

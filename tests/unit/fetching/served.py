@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from k3env.node.offline import Mirror
 from tests.unit.node.ground import commit, git
 
 LFS = bytes(range(256)) * 8
@@ -53,6 +54,15 @@ def repositories(root: Path, url: str) -> dict[str, str]:
     later = commit(main, "later", **{"a.txt": "2"})
     git(main, "tag", "v1", git_first)
     return {"first": git_first, "pinned": pinned, "later": later, "middle": middle, "inner": inner}
+
+
+def mirrored(directory: Path, mirror: Mirror) -> Mirror:
+    """Let a directory have a mirror that has something in it, whatever that is."""
+    place = directory / mirror.path
+    (place / "objects" / "pack").mkdir(parents=True)
+    (place / "objects" / "pack" / "any.pack").touch()
+    (place / "HEAD").write_text("ref: refs/heads/main\n")
+    return mirror
 
 
 def _submodule(repository: Path, url: str, path: str, at: str) -> None:

@@ -15,6 +15,7 @@ from k3env.node.modules.trtllm_build import TrtllmBuild
 from k3env.node.offline import Fetched, Mirror, Wheelhouse
 from k3env.protocol import codec, egress
 from k3env.protocol.container import Container, Engine
+from tests.unit.fetching.served import mirrored
 from tests.unit.node import ground
 
 PROXY = "http://user:password@proxy:3128"
@@ -35,7 +36,7 @@ def directory(tmp_path: Path, machine: ground.Watched) -> Path:
     place = tmp_path / "off line"
     place.mkdir()
     house = {f"{machine.architecture()}-3.12": Wheelhouse("", ()), "riscv64-3.12": Wheelhouse("", ())}
-    fetched = Fetched(house, (Mirror("https://x.invalid/a.git", "git/x.invalid/a.git", ("1" * 40,)),))
+    fetched = Fetched(house, (mirrored(place, Mirror("https://x.invalid/a.git", "git/x.invalid/a.git", ("1" * 40,))),))
     (place / "manifest.json").write_text(codec.dumps(fetched))
     return place
 

@@ -15,6 +15,7 @@ from k3env.node.modules.pip_packages import PipPackages
 from k3env.node.modules.trtllm_build import TrtllmBuild
 from k3env.node.offline import Fetched, Mirror, Offline, Wheel, Wheelhouse
 from k3env.protocol import codec
+from tests.unit.fetching.served import mirrored
 from tests.unit.node import ground
 
 WHEELS = (
@@ -92,7 +93,7 @@ def directory(tmp_path: Path) -> Path:
     (place / "wheels" / f"{on.architecture()}-{ground.VERSION}" / WHEELS[0]).touch()
     house = {f"{on.architecture()}-{ground.VERSION}": wheelhouse(WHEELS[0])}
     (place / "manifest.json").write_text(
-        codec.dumps(Fetched(house, (Mirror("https://x.invalid/a", "git/a", ("1" * 40,)),)))
+        codec.dumps(Fetched(house, (mirrored(place, Mirror("https://x.invalid/a", "git/a", ("1" * 40,))),)))
     )
     return place
 
