@@ -93,8 +93,8 @@ class Mirrors:
         is_there = found is not None and commit in found.commits and self.has(path, commit)
         if not is_there:
             self._fetch(url, path, commit)
-            if self.lfs:
-                self._lfs(path, commit)
+        if self.lfs:
+            self._lfs(path, commit, is_known=is_there)
         for inner, at in self._submodules(url, path, commit):
             self.whole(inner, at)
         self._note(url, commit)
@@ -181,7 +181,8 @@ class Mirrors:
         if not self.has(path, commit):
             raise _absent(url, commit)
 
-    def _lfs(self, path: str, commit: str) -> None:
+    def _lfs(self, path: str, commit: str, *, is_known: bool) -> None:
+        """Fetch the files of Git LFS; of a commit that was fetched before, where one is not as it was."""
         attributes = self.commands.ask(
             path, "grep", "-q", "filter=lfs", commit, "--", "*.gitattributes", ".gitattributes"
         )
@@ -194,6 +195,8 @@ class Mirrors:
             )  # fmt: skip
         # What the repository's own .lfsconfig leaves out is wanted too.
         every = ("-c", "lfs.fetchinclude=", "-c", "lfs.fetchexclude=")
+        if is_known and self.commands.ask(path, *every, "lfs", "fsck", "--objects", commit).ok:
+            return
         self.commands.git("fetch its Git LFS files", *every, "-C", path, "lfs", "fetch", "origin", commit)
 
     def _submodules(self, url: str, path: str, commit: str) -> Iterator[tuple[str, str]]:

@@ -197,6 +197,53 @@ def test_a_mirror_that_has_lost_files_is_made_anew(lost: str, tmp_path: Path) ->
         assert (git(around, "for-each-ref"), git(around, "count-objects", "-v")) == before
 
 
+LFS_LOST = {
+    "all of them": lambda files: [path.unlink() for path in files],
+    "a part of each": lambda files: [_shortened(path) for path in files],
+}
+
+
+def _shortened(path: Path) -> None:
+    data = path.read_bytes()
+    path.unlink()  # git-lfs may have linked the server's own
+    path.write_bytes(data[:-1])
+
+
+@pytest.mark.parametrize("lost", LFS_LOST)
+def test_lost_files_of_git_lfs_are_told_and_fetched_again(lost: str, tmp_path: Path) -> None:
+    root, off = tmp_path / "served", tmp_path / "off"
+    root.mkdir()
+    with served.daemon(root) as url:
+        commit = served.repositories(root, url)["pinned"]
+        asked = Asked(Target(), pinned=((f"{url}/TensorRT-LLM", commit),))
+        fill(str(off), asked)
+        files = [path for path in (off / relative(f"{url}/TensorRT-LLM") / "lfs/objects").rglob("*") if path.is_file()]
+        for path in files:
+            path.chmod(0o644)
+        LFS_LOST[lost](files)
+        module = GitCheckout(str(tmp_path / "repo"), f"{url}/TensorRT-LLM", commit, offline=str(off))
+        with pytest.raises(TaskFailed) as caught:
+            perform(module, machine(tmp_path / "home"))
+        assert caught.value.finding.id == "offline.missing" and "of Git LFS" in caught.value.finding.message
+        assert f"invoke fetch --directory {off}" in (caught.value.finding.remedy or "")
+        fill(str(off), asked)
+        perform(module, machine(tmp_path / "home"))
+    assert (tmp_path / "repo/kernel.bin").read_bytes() == served.LFS
+
+
+@pytest.mark.parametrize("lost", [lost for lost in LOST if lost not in ("its head", "the content of its objects")])
+def test_a_mirror_that_is_not_whole_is_told_before_anything_is_built(lost: str, site: Site, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(site.directory, copy)
+    (middle,) = (mirror for mirror in site.seen.mirrors if mirror.url.endswith("middle"))
+    LOST[lost](copy / middle.path)
+    with pytest.raises(Refused) as caught:
+        offline.use(machine(tmp_path / "home"), str(copy))
+    finding = caught.value.finding
+    assert finding.id == "offline.cut" and middle.url in (finding.expected or "")
+    assert f"invoke fetch --directory {copy} --arch aarch64" in (finding.remedy or "")
+
+
 def test_tags_and_branches_become_commits(site: Site, tmp_path: Path) -> None:
     from k3env.fetching.commands import Commands
     from k3env.node.mirrors import Mirrors
@@ -236,7 +283,8 @@ def test_a_manifest_of_another_k3env_is_refused(tmp_path: Path) -> None:
 
 
 def test_settings_that_stand_in_the_environment_stay(tmp_path: Path) -> None:
-    _write(tmp_path, Fetched({"aarch64-3.12": Wheelhouse("", ())}, (Mirror("https://x.invalid/a", "git/a.git", ()),)))
+    mirror = served.mirrored(tmp_path, Mirror("https://x.invalid/a", "git/a.git", ()))
+    _write(tmp_path, Fetched({"aarch64-3.12": Wheelhouse("", ())}, (mirror,)))
     on = machine(tmp_path / "home")
     on.environment.update(GIT_CONFIG_COUNT="1", GIT_CONFIG_KEY_0="safe.directory", GIT_CONFIG_VALUE_0="*")
     found = offline.use(on, str(tmp_path)).environment()
