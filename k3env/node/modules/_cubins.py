@@ -30,6 +30,7 @@ _FAILED = "Cubin download failed"
 """What FlashInfer says before it ends with 0. Source: flashinfer/__main__.py."""
 _PLACES = re.compile(r'(\w+): str = \(?\s*"([0-9a-f]{40}/[^"]+/)"')
 _SUMS = re.compile(r'(\w+): str = \(?\s*"([0-9a-f]{64})"')
+_FULL = re.compile(r"No space left on device|[Dd]isk quota exceeded")
 _ASK_S = 300.0
 _ASK = "from flashinfer.jit import env; print(env.FLASHINFER_CUBIN_DIR)"
 _TRUSTED = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
@@ -95,10 +96,13 @@ class Cubins:
         try:
             self._fill()
         except OSError as error:
+            why, path = _first(error)
+            path = path or self.target
+            if _FULL.search(why):
+                raise self._full(f"{why}: {path}") from None
             raise TaskFailed(
-                f"{self.target} can't be filled: {error.strerror or error}", expected="files that can be copied",
-                found=f"{error.strerror or error}: {error.filename}", id="cubins.failed",
-                remedy="see source, room and quota",
+                f"{self.target} can't be filled: {why}", expected="files that can be copied",
+                found=f"{why}: {path}", id="cubins.failed", remedy="see source, and who may write there",
             ) from None  # fmt: skip
         finally:
             shutil.rmtree(self.beside, ignore_errors=True)
@@ -214,7 +218,16 @@ class Cubins:
         self._write(Record(self.flashinfer, self.container.image, files, compared))
         shutil.rmtree(old, ignore_errors=True)
 
+    def _full(self, found: str) -> TaskFailed:
+        return TaskFailed(
+            f"{os.path.dirname(self.target)} has no room left for cubins",
+            expected=f"{NEEDED_BYTES >> 30} GiB, and an inode for each of some ten thousand files", found=found,
+            remedy="make room, or set directory elsewhere; see df -h, df -i and the quota", id="cubins.room",
+        )  # fmt: skip
+
     def _unfit(self, found: str, expected: str) -> TaskFailed:
+        if _FULL.search(found):
+            return self._full(found)
         remedy = (
             "see that this node reaches FlashInfer's server (edge.urm.nvidia.com), set https_proxy, or name a mirror or"
             " a copy in cubins_source"
@@ -228,6 +241,14 @@ class Cubins:
 
     def _write(self, made: Record) -> None:
         self.machine.write(beside(self.target), codec.dumps(made).encode())
+
+
+def _first(error: OSError) -> tuple[str, str]:
+    """Return what went wrong, and with which file; of a tree that was copied, the first of all that did."""
+    if isinstance(error, shutil.Error) and error.args and isinstance(error.args[0], list) and error.args[0]:
+        _, path, why = error.args[0][0]
+        return re.sub(r"^\[Errno \d+\] |: '.*$", "", str(why)), str(path)
+    return str(error.strerror or error), str(error.filename or "")
 
 
 def beside(target: str) -> str:

@@ -9,6 +9,8 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
+import sys
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -225,7 +227,52 @@ def test_a_flashinfer_that_does_not_start(place: Place) -> None:
     assert "libcuda" in repr(place.failed().finding)
 
 
+def test_a_disk_that_is_full_is_told_as_that_and_not_as_a_server_that_lacks_something(place: Place) -> None:
+    words = "Cubin download failed: [Errno 28] No space left on device: '/r/a.cubin'"
+    (place.site / "flashinfer/__main__.py").write_text(f"print({words!r})\n")
+    finding = place.failed().finding
+    assert finding.id == "cubins.room" and "df -h" in (finding.remedy or "")
+
+
 # Copies
+
+FULL = """
+import sys
+from k3env.errors import TaskFailed
+from k3env.node.machine import Machine, Space
+from k3env.node.modules.flashinfer_cubins import FlashinferCubins
+class Blind(Machine):
+    def space(self, path): return Space(1 << 40, 1 << 20)
+repo, source = sys.argv[1:]
+try:
+    FlashinferCubins(repo, source=source).apply(Blind(), ())
+except TaskFailed as error:
+    print(error.finding.id, error.finding.found, error.finding.remedy, sep="; ")
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
+@pytest.mark.parametrize("kind", ["a directory", "an archive"])
+@pytest.mark.parametrize("size", ["size=1m", "size=50m,nr_inodes=8"])
+def test_a_disk_that_is_full_nevertheless(place: Place, tmp_path: Path, kind: str, size: str) -> None:
+    """Space is told beforehand: here somebody else takes it meanwhile."""
+    (place.served / f"{FMHA}a.cubin").write_bytes(bytes(2 << 20))
+    source = place.served
+    if kind == "an archive":
+        source = tmp_path / "cubins.tar"
+        with tarfile.open(source, "w") as pack:
+            pack.add(place.served, ".")
+    (place.repo / ".k3env").mkdir()
+    inside = 'mount -t tmpfs -o "$1" none "$2" || exit 77; at=$2; shift 2; "$@"; ls -A "$at"'
+    argv = [size, str(place.repo / ".k3env"), sys.executable, "-c", FULL, str(place.repo), str(source)]
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", inside, "sh", *argv], capture_output=True, text=True, check=False, timeout=60
+    )
+    if done.returncode == 77:
+        pytest.skip("no mount namespaces here")
+    told, *left = done.stdout.splitlines()
+    assert told.startswith("cubins.room; No space left on device: /") and "make room" in told, done.stderr
+    assert left == [], "nothing half-filled may stay"
 
 
 def test_a_copy(place: Place) -> None:
