@@ -59,6 +59,12 @@ class Module:
         """
         return ()
 
+    def foresee(self, machine: Machine) -> None:
+        """Tell, before an earlier task begins what takes long, of what `apply` would fail all the same.
+
+        Raises Refused.
+        """
+
     def reasons(self, machine: Machine) -> tuple[str, ...]:
         """Return what was looked at and found right, where nothing differs: short, a fact each. It changes nothing."""
         return ()

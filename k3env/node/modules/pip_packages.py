@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Optional
 
-from k3env.k3.pins import CUBIN, FLASHINFER, JIT_CACHE, is_protected, normalised
+from k3env.k3.pins import CUBIN, EXTRAS, FLASHINFER, JIT_CACHE, is_protected, normalised
 from k3env.node.modules import Module
 from k3env.node.modules._parameters import NETRC, check_path, has_credentials
 from k3env.node.modules._pending import FLAGS, Pending, flag_for
@@ -117,7 +118,7 @@ class PipPackages(Module):
         venv = self._venv(machine)
         if venv is None or venv.unfinished:
             wanted = tuple(map(parse, self.packages))
-            self._refuse_unfetched(machine, wanted, None if venv is None else venv.version)
+            self._refuse_unfetched(machine, wanted, self._version(machine) if venv is None else venv.version)
             return tuple(Change(needed.name, "absent", described(needed)) for needed in wanted)
         pending = self._pending(machine, venv)
         self._refuse_unfetched(machine, (item.needed for item in pending), venv.version)
@@ -160,6 +161,23 @@ class PipPackages(Module):
         from k3env.node.modules import _ahead
 
         return _ahead.downloads(self, machine)
+
+    def foresee(self, machine: Machine) -> None:
+        """Tell what the directory used instead of the network does not hold, before a build of an hour.
+
+        Of what an image may bring, that is not known yet; commits and what Kimi K3 adds are always fetched.
+
+        Raises Refused.
+        """
+        if self.offline is None or not self._is_asked_for(machine):
+            return
+        venv = self._venv(machine)
+        if venv is None or venv.unfinished:
+            needed, python = tuple(map(parse, self.packages)), self._version(machine)
+        else:
+            needed, python = tuple(item.needed for item in self._pending(machine, venv)), venv.version
+        added = [item for item in needed if item.url is not None or normalised(item.name) in EXTRAS]
+        self._refuse_unfetched(machine, added, python)
 
     def reasons(self, machine: Machine) -> tuple[str, ...]:
         """Return which packages are there, and from where."""
@@ -226,6 +244,13 @@ class PipPackages(Module):
             return venv.find(machine, self.checkout, self.container)
         except FileNotFoundError as error:
             raise cannot_find_python(error) from None
+
+    def _version(self, machine: Machine) -> Optional[str]:
+        """Return the Python of an environment that a build is still to make, if its name says it."""
+        from k3env.node.facts.venv import NAMED
+
+        named = NAMED.match(os.path.basename(self._where(machine) or ""))
+        return named[1] if named else None
 
     def _venv(self, machine: Machine) -> Optional[Venv]:
         from k3env.node.facts import venv

@@ -24,6 +24,7 @@ from k3env.node.cancel import Cancel
 from k3env.node.machine import Machine, Space
 from k3env.node.modules import _ahead, _own_disk
 from k3env.node.modules.pip_packages import PipPackages
+from k3env.node.offline import Fetched, Wheelhouse
 from k3env.node.performer import Performer
 from k3env.node.privilege import users
 from k3env.node.requirements import parse
@@ -269,6 +270,24 @@ def test_what_a_killed_worker_left_of_a_download_goes_with_the_next_install(node
     (place / "git" / "tmp_pack").write_text("half")
     assert node.run(packages)[0]["status"] == "changed"
     assert list(node.ahead.iterdir()) == []
+
+
+@pytest.mark.parametrize("may_fail", [False, True])
+@pytest.mark.parametrize("package", ["fla-core", f"kernels @ git+https://x.invalid/kernels@{'1' * 40}"])
+def test_what_no_directory_holds_for_a_later_task_is_told_before_the_build(
+    node: Node, package: str, may_fail: bool
+) -> None:
+    off = node.root / "off"
+    off.mkdir()
+    house = Wheelhouse("", ())
+    (off / "manifest.json").write_text(codec.dumps(Fetched({f"{Machine().architecture()}-{ground.VERSION}": house})))
+    packages = replace(node.packages("1.2", package, offline=str(off)), ignore_errors=may_fail)
+    done = node.run(node.build(f"touch {node.root}/built", offline=str(off)), packages)[0]
+    assert (node.root / "built").exists() is may_fail, done
+    if not may_fail:
+        (finding,) = done["findings"]
+        assert finding["id"].startswith("offline.") and package[:7] in finding["message"]
+        assert f"invoke fetch --directory {off}" in finding["remedy"]
 
 
 def guards(pid: int) -> bool:
