@@ -623,7 +623,7 @@ def test_an_engine_that_is_missing_is_said(
         ({"repo": "x"}, "absolute path"),
         ({"build_root": "b"}, "absolute path"),
         ({"environment": {"TRTLLM_BUILD_ROOT": "/b"}}, "set build_root instead"),
-        ({"jobs": 0}, "at least 1"),
+        ({"jobs": 0}, "from 1 to 4096"),
     ],
 )
 def test_parameters_that_are_refused_at_load(parameters: dict[str, str], says: str) -> None:
