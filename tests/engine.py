@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -117,6 +118,14 @@ def ordinary_user() -> Iterator[pwd.struct_passwd]:
     finally:
         subprocess.run(["pkill", "-KILL", "-u", str(user.pw_uid)], check=False)
         subprocess.run(["userdel", "--remove", "--force", name], check=False, env={**os.environ, "PATH": _SEARCH})
+
+
+@contextmanager
+def place() -> Iterator[Path]:
+    """Make a directory that users can reach, which pytest's own are not, and short: podman 4.3 waits for long ones."""
+    with tempfile.TemporaryDirectory(prefix="k3-", dir="/var/tmp") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
 
 
 @contextmanager

@@ -122,6 +122,7 @@ def stream(
     environment: Mapping[str, str],
     inactivity_s: float,
     on_line: Callable[[str], None],
+    on_quiet: Callable[[], object] = lambda: None,
     log: IO[bytes],
     cancel: Cancel,
     cwd: Optional[str] = None,
@@ -129,7 +130,7 @@ def stream(
 ) -> Completed:
     """Run a long command, its output going line by line to `on_line`, and to `log` but for what is too long ago.
 
-    Secrets are masked.
+    Secrets are masked. While it says nothing, `on_quiet` is called every second.
 
     The deadline is inactivity: seconds without output and without CPU time of any of its processes. The command
     does not outlive this process, however that ends.
@@ -154,6 +155,8 @@ def stream(
             with cancel:
                 ready = selector.select(POLL_S)
             now = time.monotonic()
+            if not ready:
+                on_quiet()
             if not ready and _has_left(child):
                 ready = selector.select(0)  # its last words
                 if not ready:

@@ -52,21 +52,28 @@ def parse(line: str) -> Optional[Progress]:
 
 
 class Meter:
-    """Passes progress on to followers, at most once a second."""
+    """Passes progress on to followers, at most once a second, and always the last."""
 
     def __init__(self, machine: Machine, title: str) -> None:
+        """Tell the title."""
         self._machine = machine
         self._title = title
-        self._next = 0.0
-        self._last: Optional[Progress] = None
+        self._found: Optional[Progress] = None
+        self._told: Optional[Progress] = None
+        machine.progress(title)
+        self._next = time.monotonic() + EVERY_S
 
     def line(self, line: str) -> None:
         """Look at one line of output."""
-        found = parse(line)
+        self._found = parse(line) or self._found
+        self.pause()
+
+    def pause(self) -> None:
+        """Tell what was found last, if its time has come: what computes in silence said before what that is."""
         now = time.monotonic()
-        if found is not None and found != self._last and now >= self._next:
-            self._last, self._next = found, now + EVERY_S
-            self._machine.progress(f"{self._title}: {found.text}", found.fraction)
+        if self._found is not None and self._found != self._told and now >= self._next:
+            self._told, self._next = self._found, now + EVERY_S
+            self._machine.progress(f"{self._title}: {self._found.text}", self._found.fraction)
 
 
 def _short(text: str) -> str:

@@ -55,7 +55,6 @@ def take(machine: Machine, step: Step) -> Completed:
 
 def attempt(machine: Machine, step: Step) -> Completed:
     """Run a step, and return what became of it."""
-    machine.progress(step.title)
     meter = Meter(machine, step.title)
     with _log(machine, step.logs) as log:
         log.write(f"$ {_typed(machine, step)}\n".encode())
@@ -64,6 +63,7 @@ def attempt(machine: Machine, step: Step) -> Completed:
             step.argv,
             log=log,
             on_line=meter.line,
+            on_quiet=meter.pause,
             inactivity_s=step.inactivity_s,
             cwd=step.cwd,
             environment=step.environment,

@@ -27,8 +27,8 @@ WAIT_S = 60.0
 
 
 @pytest.fixture(scope="module")
-def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
-    with engine.podman(tmp_path_factory.mktemp("engine")) as found:
+def podman() -> Iterator[Podman]:
+    with engine.place() as place, engine.podman(place / "e") as found:
         yield found
 
 

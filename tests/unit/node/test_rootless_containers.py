@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -26,11 +25,8 @@ STUBBORN = ["sh", "-c", "trap '' TERM; echo begun; touch begun; while :; do slee
 
 @pytest.fixture(scope="module")
 def podman() -> Iterator[Podman]:
-    """Below a directory that the user can reach, which pytest's own are not, and short: sockets lie deep in it."""
-    with tempfile.TemporaryDirectory(prefix="k3-", dir="/var/tmp") as name, engine.ordinary_user() as user:
-        Path(name).chmod(0o755)
-        with engine.podman(Path(name) / "e", user) as found:
-            yield found
+    with engine.place() as place, engine.ordinary_user() as user, engine.podman(place / "e", user) as found:
+        yield found
 
 
 @pytest.fixture
