@@ -60,19 +60,31 @@ class Meter:
         self._title = title
         self._found: Optional[Progress] = None
         self._told: Optional[Progress] = None
+        self._begun = time.monotonic()
+        self._next = 0.0
+        # What comes right after the last of an earlier step may be thinned out on its way.
+        self._is_sure = False
         machine.progress(title)
-        self._next = time.monotonic() + EVERY_S
 
     def line(self, line: str) -> None:
         """Look at one line of output."""
         self._found = parse(line) or self._found
-        self.pause()
+        if self._found != self._told:
+            self._tell()
 
     def pause(self) -> None:
         """Tell what was found last, if its time has come: what computes in silence said before what that is."""
+        if self._found != self._told or not self._is_sure:
+            self._tell()
+
+    def _tell(self) -> None:
         now = time.monotonic()
-        if self._found is not None and self._found != self._told and now >= self._next:
-            self._told, self._next = self._found, now + EVERY_S
+        if now < self._next:
+            return
+        self._told, self._next, self._is_sure = self._found, now + EVERY_S, now >= self._begun + EVERY_S
+        if self._found is None:
+            self._machine.progress(self._title)
+        else:
             self._machine.progress(f"{self._title}: {self._found.text}", self._found.fraction)
 
 

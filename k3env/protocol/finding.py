@@ -90,7 +90,14 @@ def excerpt(data: bytes) -> str:
 
 
 def _standing(data: bytes) -> bytes:
-    """Return what a terminal would still show: progress meters go back to a line's begin, and write over it."""
+    """Return what a terminal would still show of progress meters: they go back to a line's begin, and write over it.
+
+    What else was written over is shown: somebody may have wanted it unseen.
+    """
     if b"\r" not in data:
         return data
-    return b"\n".join(line.rstrip(b"\r").rpartition(b"\r")[2] for line in data.split(b"\n"))
+    shown = []
+    for line in data.split(b"\n"):
+        *over, last = line.rstrip(b"\r").split(b"\r")
+        shown += [part for part in over if part and b"%" not in part] + [last]
+    return b"\n".join(shown)

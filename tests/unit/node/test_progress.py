@@ -56,7 +56,7 @@ def test_the_meter_is_quiet_between_seconds(tmp_path: Path, monkeypatch: pytest.
         meter.line(f"[{number:3}%] Building x.o")
         meter.line("warning: between")
     assert 9 <= len(machine.told) <= 11
-    assert machine.told[0] == ("build", None)
+    assert machine.told[:2] == [("build", None), ("build: Building x.o", 0.01)]
     parts = [part for _, part in machine.told[1:]]
     assert parts == sorted(part for part in parts if part is not None)
 
@@ -68,13 +68,25 @@ def test_the_last_step_is_told_though_nothing_follows(tmp_path: Path, monkeypatc
     meter = Meter(machine, "build")
     meter.line("[  1%] Building a.o")
     meter.line("[  2%] Building the one that takes an hour")
-    assert machine.told == [("build", None)]
-    now[0] += 1.0
-    meter.pause()
-    meter.pause()
-    now[0] += 1.0
-    meter.line("warning: unused")
-    assert machine.told == [("build", None), ("build: Building the one that takes an hour", 0.02)]
+    first = [("build", None), ("build: Building a.o", 0.01)]
+    assert machine.told == first
+    for _ in range(3):
+        now[0] += 1.0
+        meter.pause()
+        meter.line("warning: unused")
+    assert machine.told == [*first, ("build: Building the one that takes an hour", 0.02)]
+
+
+def test_what_may_have_been_thinned_out_is_told_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = ground.machine(tmp_path)
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    meter = Meter(machine, "build")
+    meter.line("[  1%] Building a.o")
+    for _ in range(3):
+        now[0] += 1.0
+        meter.pause()
+    assert machine.told == [("build", None), *[("build: Building a.o", 0.01)] * 2]
 
 
 def test_progress_is_a_value() -> None:

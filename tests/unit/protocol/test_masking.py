@@ -125,4 +125,5 @@ def test_an_excerpt_shows_of_a_progress_meter_what_a_terminal_would_still_show()
     meter = b"".join(b"Receiving objects: %3d%% (%d/90000)\r" % (at % 100, at) for at in range(5000))
     said = b"fatal: first\r\n" + meter + b"Receiving objects: 100% (90000/90000), done.\nfatal: early EOF\r\n"
     assert excerpt(said) == "fatal: first\nReceiving objects: 100% (90000/90000), done.\nfatal: early EOF"
+    assert excerpt(b"error: nobody should see this\rfine\n") == "error: nobody should see this\nfine"
     assert excerpt(b"  50%\r") == "  50%" and excerpt(b"\r\r\n") == ""
