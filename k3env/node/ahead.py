@@ -9,9 +9,10 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Callable, Optional
+from typing import Callable, Optional, Union
 
 from k3env.errors import K3Error
+from k3env.node import oserrors
 from k3env.node.cancel import Cancel, Cancelled
 from k3env.node.machine import Machine
 from k3env.protocol.finding import WARN, Finding, printable
@@ -90,10 +91,10 @@ class Ahead:
                 self.failures.append(_told(download.what, error))
 
 
-def _told(what: str, error: Exception) -> Finding:
+def _told(what: str, error: Union[K3Error, OSError]) -> Finding:
     return Finding(
         "ahead.download", WARN, "warn", subject=what,
         message=f"{what} could not be downloaded while the build ran: the task that needs it tries again",
         expected="a download", found=printable(str(error))[:_SAID],
-        remedy=error.finding.remedy if isinstance(error, K3Error) else "see what the path is",
+        remedy=error.finding.remedy if isinstance(error, K3Error) else oserrors.remedy(error),
     )  # fmt: skip
